@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+from .version import __version__
 
 TYPE_CHECKING = False  # as type checkers know it: `typing` would take a third of the time until a command hears Ctrl-C
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .ir.caches import clear_caches
     from .ir.interpreter.interpret import interpret
     from .ir.layout.index_map import AXIS_SEPARATOR, IndexMap
+    from .ir.numbers import bfloat16_bits, bfloat16_values
     from .ir.passes import transform
     from .ir.script import namespace as T
     from .ir.script.namespace import prim_func, undef
@@ -66,6 +67,7 @@ _HOMES = {
     ),
     "ir.layout.index_map": ("AXIS_SEPARATOR", "IndexMap"),
     "ir.interpreter.interpret": ("interpret",),
+    "ir.numbers": ("bfloat16_bits", "bfloat16_values"),
     "ir.script.parser": ("ScriptError", "parse"),
     "ir.stmt": ("Module", "PrimFunc"),
     "ir.script.namespace": ("prim_func", "undef"),
@@ -119,6 +121,8 @@ __all__ = [
     "Workload",
     "WrongResult",
     "__version__",
+    "bfloat16_bits",
+    "bfloat16_values",
     "build",
     "clear_caches",
     "compile",

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import click
 
-from . import __version__
 from .commands.ending import ended, wants_json
 from .commands.output import FORMATS, Output
 from .errors import UsageError, did_you_mean
 from .search.tuning.clock import process_start
 from .search.tuning.interruption import heard
+from .version import __version__
 
 STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -85,9 +85,13 @@ winograd_option = click.option(
     "--winograd/--no-winograd", default=True,
     help="Whether a model's convolutions may have fewer multiplications (default), or are summed as written.",
 )  # fmt: skip
+precision_option = click.option(
+    "--precision", metavar="TYPE",
+    help="What a model's operators hand on and weights are kept in: float32 (default), bfloat16 or float16.",
+)  # fmt: skip
 model_option = _options(
     click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option,
-    winograd_option,
+    winograd_option, precision_option,
 )  # fmt: skip
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
@@ -129,23 +133,13 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @format_option
 @click.version_option(__version__, prog_name="stridesmith")
 @click.pass_context
-def tune(ctx: click.Context, /, **options: Any) -> None:
+def tune(ctx: click.Context, /, devices: str | None, format_: str | None, **options: Any) -> None:
     """Find a fast kernel for a tensor program by building and measuring real candidates.
 
     What is found is kept in a database; `tune replay` builds it again, `tune show` explains it.
     """
-    if ctx.invoked_subcommand is None and options.get("devices"):
-        from .commands.fleet import run as run_fleet
-
-        ctx.exit(run_fleet(options, _output(options), ctx.obj))
-    if ctx.invoked_subcommand is None and options.get("model"):
-        from .commands.models import tune as tune_model
-
-        ctx.exit(tune_model(options, _output(options), ctx.obj))
     if ctx.invoked_subcommand is None:
-        from .commands.tune import run
-
-        ctx.exit(run(options, _output(options), ctx.obj))
+        ctx.exit(_search(options, devices, Output.of(format_), ctx.obj))
     given = [p for p in ctx.params if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
     if given:
         option = "--" + given[0].rstrip("_").replace("_", "-")
@@ -155,22 +149,45 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
         )
 
 
+def _search(options: dict[str, Any], devices: str | None, output: Output, started: float) -> int:
+    from .commands.options import SearchOptions
+
+    asked = SearchOptions(**options)
+    if devices:
+        from .commands.fleet import run as run_fleet
+
+        return run_fleet(asked, output, started)
+    if asked.model:
+        from .commands.models import tune as tune_model
+
+        return tune_model(asked, output, started)
+    from .commands.tune import run
+
+    return run(asked, output, started)
+
+
 @tune.command("run")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @click.option("--model", metavar="FILE.onnx", help="The network, if not given without a word.")
 @click.option("--input", multiple=True, metavar="X=1x3x320x320|X=FILE.npy",
               help="Shape of an input that the file leaves open, or the array to run on; else random ones.")
 @winograd_option
+@precision_option
 @click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="All inputs, by name.")
 @click.option("-o", "--out", type=click.Path(), metavar="FOLDER|FILE.npz", help="Where to put the outputs, by name.")
 @target_options
 @db_option
 @format_option
-def run_(**options: Any) -> int:
+def run_(
+    file: str | None, model: str | None, data: str | None, out: str | None, format_: str | None, **options: Any
+) -> int:
     """Run a model with the best kernels that the database has for it."""
     from .commands.models import run
+    from .search.tasks.command_line import Options
 
-    return run(options, _output(options))
+    if bool(file) == bool(model):
+        raise UsageError("name one model: `tune run FILE.onnx`, or `tune run --model FILE.onnx`")
+    return run(Options(model=model or file, **options), data, out, Output.of(format_))
 
 
 @tune.command()
@@ -181,15 +198,18 @@ def run_(**options: Any) -> int:
 @click.option("--any-device", is_flag=True, help="Replay a record that another device measured.")
 @db_option
 @format_option
-def replay(**options: Any) -> int:
+def replay(format_: str | None, **options: Any) -> int:
     """Rebuild the best record, or every one of a model, verify it with fresh data, and measure it again."""
-    if options.get("model"):
+    from .commands.options import RecordOptions
+
+    asked, output = RecordOptions(**options), Output.of(format_)
+    if asked.model:
         from .commands.models import replay as replay_model
 
-        return replay_model(options, _output(options))
+        return replay_model(asked, output)
     from .commands.replay import run
 
-    return run(options, _output(options))
+    return run(asked, output)
 
 
 @tune.command()
@@ -204,19 +224,22 @@ def replay(**options: Any) -> int:
 @click.option("--assembly", "view", flag_value="assembly", help="The machine code, for the CPU.")
 @db_option
 @format_option
-def show(**options: Any) -> int:
+def show(view: str | None, format_: str | None, **options: Any) -> int:
     """Show what is behind a record, or the design space of a workload.
 
     Without a view: the schedule, the lowered program, the inner loop with its registers and
     spills, the work, and where the kernel stands on the roofline.  Of a model: where its time goes.
     """
-    if options.get("model"):
+    from .commands.options import RecordOptions
+
+    asked, output = RecordOptions(**options), Output.of(format_)
+    if asked.model:
         from .commands.models import show as show_model
 
-        return show_model(options, _output(options))
+        return show_model(asked, view, output)
     from .commands.show import run
 
-    return run(options, _output(options))
+    return run(asked, view, output)
 
 
 @tune.command()
@@ -224,22 +247,23 @@ def show(**options: Any) -> int:
 @target_options
 @db_option
 @format_option
-def best(**options: Any) -> int:
+def best(format_: str | None, **options: Any) -> int:
     """List the best record of each workload and device, or of one workload."""
     from .commands.records import best as run
+    from .search.tasks.command_line import Options
 
-    return run(options, _output(options))
+    return run(Options(**options), Output.of(format_))
 
 
 @tune.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @db_option
 @format_option
-def export(file: Path, **options: Any) -> int:
+def export(file: Path, db: str | None, format_: str | None) -> int:
     """Write every record to FILE as JSON lines."""
     from .commands.records import export as run
 
-    return run(file, options, _output(options))
+    return run(file, db, Output.of(format_))
 
 
 @tune.command()
@@ -255,9 +279,9 @@ def export(file: Path, **options: Any) -> int:
 @db_option
 def emit(path: str, **options: Any) -> int:
     """Write a tuned kernel or model as files that run where there is neither Python nor stridesmith."""
-    from .commands.emit import run
+    from .commands.emit import EmitOptions, run
 
-    return run(path, options, Output.of("plain"))
+    return run(path, EmitOptions(**options), Output.of("plain"))
 
 
 @tune.command()
@@ -272,14 +296,14 @@ def emit(path: str, **options: Any) -> int:
               help="Of more tasks, those that take most time; a page that would pass 2 MB says less of each.")
 @db_option
 @format_option
-def report(**options: Any) -> int:
+def report(format_: str | None, **options: Any) -> int:
     """Write one offline page: searches, decisions, rooflines, code and layouts, of a workload, suite or model.
 
     Without any of them, of all that the database has.  What is slowest comes first, with why, and what to do.
     """
-    from .commands.report import run
+    from .commands.report import ReportOptions, run
 
-    return run(options, _output(options))
+    return run(ReportOptions(**options), Output.of(format_))
 
 
 @tune.command()
@@ -290,54 +314,54 @@ def report(**options: Any) -> int:
                    "each: what was stored at different times is not compared then.")
 @db_option
 @format_option
-def compare(a: str, b: str, **options: Any) -> int:
+def compare(a: str, b: str, race: bool, db: str | None, format_: str | None) -> int:
     """Say what changed from A to B: databases, logs of `tune export`, or runs of the database of --db.
 
     A difference counts where noise does not explain it: intervals hold for all tasks together.
     """
     from .commands.compare import run
 
-    return run(a, b, options, _output(options))
+    return run(a, b, db, race, Output.of(format_))
 
 
 @tune.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @db_option
 @format_option
-def import_(file: Path, **options: Any) -> int:
+def import_(file: Path, db: str | None, format_: str | None) -> int:
     """Merge the records of FILE into the database; each counts here once it is verified and has won a race here."""
     from .commands.records import import_ as run
 
-    return run(file, options, _output(options))
+    return run(file, db, Output.of(format_))
 
 
 @tune.command()
 @format_option
-def targets(**options: Any) -> int:
+def targets(format_: str | None) -> int:
     """List the devices of this machine, and the descriptions of others that `show --space` takes."""
     from .commands.listing import targets as run
 
-    return run(_output(options))
+    return run(Output.of(format_))
 
 
 @tune.command()
 @click.argument("name", required=False)
 @format_option
-def workloads(name: str | None, **options: Any) -> int:
+def workloads(name: str | None, format_: str | None) -> int:
     """List the workloads with their parameters and defaults."""
     from .commands.listing import workloads as run
 
-    return run(name, _output(options))
+    return run(name, Output.of(format_))
 
 
 @tune.command()
 @click.argument("name", required=False)
 @format_option
-def suites(name: str | None, **options: Any) -> int:
+def suites(name: str | None, format_: str | None) -> int:
     """List the shipped suites, or the workloads of one."""
     from .commands.listing import suites as run
 
-    return run(name, _output(options))
+    return run(name, Output.of(format_))
 
 
 @tune.command("record-space")
@@ -354,22 +378,22 @@ def suites(name: str | None, **options: Any) -> int:
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Stop then; the same command goes on later.")
 @format_option
-def record_space(file: Path, **options: Any) -> int:
+def record_space(file: Path, format_: str | None, **options: Any) -> int:
     """Measure part of a design space into FILE, which `--target recorded:FILE` replays without building anything."""
-    from .commands.record_space import run
+    from .commands.record_space import SpaceOptions, run
 
-    return run(file, options, _output(options))
+    return run(file, SpaceOptions(**options), Output.of(format_))
 
 
 @tune.command()
 @click.option("--address", metavar="auto|HOST:PORT", help="Check this Ray cluster, node by node, as well.")
 @db_option
 @format_option
-def doctor(**options: Any) -> int:
+def doctor(address: str | None, db: str | None, format_: str | None) -> int:
     """Check this machine: libraries, devices, folders, database; with --address a cluster."""
     from .commands.doctor import run
 
-    return run(options, _output(options))
+    return run(db, address, Output.of(format_))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -413,7 +437,3 @@ def spread_pins(args: list[str]) -> list[str]:
             pinning = arg == "--pin"
         spread.append(arg)
     return spread
-
-
-def _output(options: dict[str, Any]) -> Output:
-    return Output.of(options.get("format_"))

@@ -16,10 +16,10 @@ from ..ir import dtypes
 from ..ir.caches import cached
 from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
-from ..ir.interpreter.numbers import boundary_dtype, to_storage
 from ..ir.interpreter.pads import pad_contents
 from ..ir.layout.index_map import IndexMap
 from ..ir.layout.pad_value import PadValue
+from ..ir.numbers import boundary_dtype, to_storage
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import Layout, PrimFunc, written_buffers
 from .artifact import Argument, Shape

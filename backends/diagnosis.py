@@ -10,8 +10,7 @@ from typing import Any
 from ..ir.analysis import count_flops
 from ..ir.expr import Const
 from ..ir.node import children
-from ..ir.script.printer import script
-from ..ir.stmt import Allocate, For, Stmt, walk_stmts
+from ..ir.stmt import Allocate, For, Stmt, script, walk_stmts
 from ..ir.target import Target
 from .legal.program import as_function, legal
 from .lower import Lowered

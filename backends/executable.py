@@ -18,7 +18,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.expr import Buffer
-from ..ir.interpreter.numbers import boundary_dtype
+from ..ir.numbers import boundary_dtype
 from ..ir.target import Target
 from .artifact import Artifact, InNetwork
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..ir.affine.bounds import check_in_bounds
 from ..ir.arith.intervals import nothing_known
 from ..ir.arith.simplify import simplify
 from ..ir.collection import uncollected
@@ -21,6 +20,7 @@ from ..ir.passes.loop_extents import fold_single_loops, is_dot, trim_loops
 from ..ir.passes.removal import without_assume, without_undef_stores
 from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
 from ..ir.target import BYTE_DOTS, SUBGROUPS, Target
+from ..ir.verify.bounds import check_in_bounds
 from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError

@@ -14,6 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..ir import dtypes
+from ..ir.isa import PAIRS, dot_product, dot_steps
 from ..ir.target import Target
 from .llvm.compile import LoadedObject, compile_object
 from .llvm.pool import run_parallel
@@ -35,7 +37,7 @@ def measure_peak(target: Target, dtype: str = "float32") -> float:
     if target.kind == "opencl" and not target.execution.runs_on_the_host:
         from .peak_kernel import device_peak
 
-        return device_peak(target, dtype, BURSTS, BURST_SECONDS)
+        return device_peak(target, "float32" if dtype == "bfloat16" else dtype, BURSTS, BURST_SECONDS)
     host, threads = _host(target), _threads(target)
     burst = Burst(host, dtype)
     rounds = burst.rounds(BURST_SECONDS / SLICES, threads)
@@ -80,16 +82,19 @@ def _best(burst: Callable[[], float]) -> float:
 
 
 class Burst:
-    """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency.
+    """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency; of bfloat16 dot products of pairs.
 
     Written as a product and a sum that may be contracted, as in kernels: a CPU without fused multiply-adds has two
     instructions for them, where LLVM's intrinsic would be a call.
     """
 
     def __init__(self, target: Target, dtype: str) -> None:
-        self._lanes = target.vector_lanes(dtype)
+        pairs = dtype == "bfloat16" and dot_product(PAIRS, target.cpu_features) is not None
+        dtype = "float32" if dtype == "bfloat16" else dtype
+        lanes = target.vector_lanes(dtype)
         self._chains = 12 if target.registers <= 16 else 24
-        self._code = _load(_burst_text(dtype, self._lanes, self._chains), target)
+        self._products = lanes * (dot_steps(PAIRS) if pairs else 1)
+        self._code = _load(_burst_text(dtype, lanes, self._chains, pairs), target)
         self._task = self._code.address("burst")
         self._results = np.zeros(4096 * 8, np.int64)
 
@@ -114,7 +119,7 @@ class Burst:
         start = time.perf_counter_ns()
         run_parallel(self._task, record.ctypes.data, threads, threads, chunk=1)
         nanoseconds = time.perf_counter_ns() - start
-        return 2.0 * rounds * _UNROLL * self._chains * self._lanes * threads / nanoseconds
+        return 2.0 * rounds * _UNROLL * self._chains * self._products * threads / nanoseconds
 
 
 class _Stream:
@@ -180,7 +185,7 @@ def _reduced(names: list[str], kind: str, lines: list[str]) -> str:
     return total
 
 
-def _burst_text(dtype: str, lanes: int, chains: int) -> str:
+def _burst_text(dtype: str, lanes: int, chains: int, pairs: bool = False) -> str:
     kind = value_type(f"{dtype}x{lanes}") if lanes > 1 else value_type(dtype)
     vector = f"{dtype}x{lanes}" if lanes > 1 else dtype
     factor, addend = literal(0.999, vector), literal(0.001, vector)
@@ -188,21 +193,28 @@ def _burst_text(dtype: str, lanes: int, chains: int) -> str:
     for chain in range(chains):
         start = literal(float(chain + 1), vector)
         body.append(f"  %x{chain}.0 = phi {kind} [ {start}, %outer ], [ %x{chain}.{_UNROLL}, %loop ]")
+    words, function = f"<{lanes} x i32>", f"@llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+    ones = literal(0x3F803F80, dtypes.with_lanes("int32", lanes))  # two bfloat16 of 1
     for step in range(_UNROLL):
         for chain in range(chains):
+            if pairs:
+                operands = f"{kind} %x{chain}.{step}, {words} {ones}, {words} {ones}"
+                body.append(f"  %x{chain}.{step + 1} = call {kind} {function}({operands})")
+                continue
             body.append(f"  %p{chain}.{step} = fmul {STRICT} {kind} %x{chain}.{step}, {factor}")
             body.append(f"  %x{chain}.{step + 1} = fadd {STRICT} {kind} %p{chain}.{step}, {addend}")
     epilogue: list[str] = []
     total = _reduced([f"%x{chain}.{_UNROLL}" for chain in range(chains)], kind, epilogue)
     epilogue.append("  %place = getelementptr i64, ptr %results, i64 0")
     epilogue.append(f"  store volatile {kind} {total}, ptr %place, align 8")
-    return _TASK.format(
+    text = _TASK.format(
         name="burst",
         prologue="  %rounds = add i64 %first, 0",
         setup="",
         body="\n".join(body),
         epilogue="\n".join(epilogue),
     )
+    return f"declare {kind} {function}({kind}, {words}, {words})\n{text}" if pairs else text
 
 
 def _stream_text(lanes: int) -> str:

@@ -28,6 +28,7 @@ from ..ir import dtypes
 from ..ir.arith.intervals import Facts, nothing_known
 from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
 from ..ir.node import Node, children, walk
+from ..ir.numbers import convert
 from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
 from .data import Array
 from .passes.roundings import is_step
@@ -60,7 +61,8 @@ DRAWS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
 class Sample:
     """Logical inputs and the outputs that they give; `bounds` is None where these are exact.
 
-    `steps` says of outputs of a program with steps, such as a `floor`, where another result is right as well.
+    What a program holds as bfloat16 is the float32 of equal value here.  `steps` says of outputs of a program with
+    steps, such as a `floor`, where another result is right as well.
     """
 
     name: str
@@ -227,7 +229,7 @@ def _integer_sample(
             values = values * rng.choice(np.array([-1, 1]), shape)
         if share < 1:
             values = np.where((rng.random(shape) < share) | _last(shape), values, 0)
-        inputs[buffer.name] = np.asarray(values, buffer.dtype)
+        inputs[buffer.name] = _held_as(buffer.dtype, values)
     expected = _checked(_given_by(reference, _widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
     return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
@@ -243,18 +245,19 @@ def _last(shape: tuple[int, ...]) -> Array:
 
 def _rounded(array: Array, dtype: str) -> Array:
     """A float result as its output holds it, widened again."""
-    if array.dtype.kind != "f" or dtype not in ("float16", "float32"):
+    if array.dtype.kind != "f" or dtype not in ("float16", "bfloat16", "float32"):
         return array
     with np.errstate(over="ignore"):
-        return np.asarray(array.astype(dtype).astype(array.dtype))
+        return np.asarray(_held_as(dtype, array).astype(array.dtype))
 
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
+    gains = _gains(func)
     for draw in DRAWS:
         inputs = {}
         for buffer, shape in _logical_inputs(func):
             values = draw(rng, shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, shape)
-            inputs[buffer.name] = np.asarray(values, buffer.dtype)
+            inputs[buffer.name] = _held_as(buffer.dtype, values * gains.get(buffer.name, 1))
         wide = _widened(inputs)
         with np.errstate(all="ignore"):
             expected = _given_by(reference, wide)
@@ -267,6 +270,21 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
         sizes = _given_by(reference, {name: _magnitude(a) for name, a in wide.items()})
         bounds = {n: np.asarray(4 * numerics.rounding * _without_infinities(sizes[n])) for n in expected}
     return Sample("normal", inputs, expected, bounds)
+
+
+def _gains(func: PrimFunc) -> dict[str, float]:
+    """What weights are multiplied by that a recurrence adds K products of in each step: the root of 1 / K.
+
+    With such weights a step makes an error no larger, while with larger ones the smallest error grows in each.
+    """
+    found: dict[str, float] = {}
+    blocks = [n for n in walk(func.body) if isinstance(n, Block)]
+    steps = [block for block in blocks if any(item.kind == "opaque" for item in block.iters)]
+    for block in (n for step in steps for n in walk(step.body) if isinstance(n, Block) and n.reduce):
+        length = np.prod([item.extent for item in block.reduce], dtype=np.float64)
+        factors = [b for b in read_buffers(block.body) if b in func.params and dtypes.is_float(b.dtype)]
+        found |= {factor.name: float(1 / np.sqrt(length)) for factor in factors}
+    return found
 
 
 def _with_steps(normal: Sample, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
@@ -303,7 +321,7 @@ def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, norma
     if 2 * WIDENING * numerics.spread * longest < VISIBLE:
         return None
     inputs = {n: a + EDGE * _ends(a.shape) if a.dtype.kind == "f" else a for n, a in normal.inputs.items()}
-    inputs = {name: np.asarray(array, normal.inputs[name].dtype) for name, array in inputs.items()}
+    inputs = {b.name: _held_as(b.dtype, inputs[b.name]) for b in input_buffers(func)}
     with np.errstate(all="ignore"):
         expected, own = _given_by(reference, _widened(inputs)), _given_by(reference, inputs)
         bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
@@ -363,6 +381,13 @@ def _given_by(reference: Reference, arrays: Arrays) -> dict[str, Array]:
 
 def _magnitude(array: Array) -> Array:
     return array if array.dtype.kind in "bu" else np.asarray(np.abs(array))
+
+
+def _held_as(dtype: str, values: Array) -> Array:
+    """Numbers rounded to a type; those of bfloat16 as float32."""
+    if dtype == "bfloat16":
+        return np.asarray(convert("float64", dtype, values), np.float32)
+    return np.asarray(values, dtype)
 
 
 def _finite_max(array: Array) -> float:

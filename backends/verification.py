@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
+from ..ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from .artifact import Argument
 from .data import Array, pack, pad_values, padding, unpack
 from .samples import Sample, Steps
@@ -55,16 +56,16 @@ def verify(
     bound: Runnable,
     arguments: Sequence[Argument],
     samples: Sequence[Sample],
-    hopeless: Callable[[float], float | None] = lambda _: None,
+    too_slow: Callable[[float], float | None] = lambda _: None,
 ) -> Verdict:
     """Run every sample; the error is that of the last one.
 
-    `arguments` are the parameters of `bound` in order.  `hopeless` is asked once, with the seconds of the
+    `arguments` are the parameters of `bound` in order.  `too_slow` is asked once, with the seconds of the
     first call, whether such a kernel is of no interest however right it is; its answer is then what a call
     takes.  Raises WrongResult.
     """
     first, fastest = run_poisoned(bound, arguments, samples[0], POISONS[0])
-    if (slow := hopeless(fastest)) is not None:
+    if (slow := too_slow(fastest)) is not None:
         return Verdict(compare(samples[0], first), slow, complete=False)
     second, seconds = run_poisoned(bound, arguments, samples[0], POISONS[1])
     for name, value in first.items():
@@ -95,10 +96,15 @@ def run_poisoned(
         result = bound.read(index).reshape(argument.physical_shape)
         if argument.is_output:
             _check_padding(argument, physical[index], result)
-            outputs[argument.name] = unpack(argument, result)
+            outputs[argument.name] = _values(argument, unpack(argument, result))
         elif not _same_bytes(physical[index], result):
             raise WrongResult(f"the kernel changed its input `{argument.name}`")
     return outputs, seconds
+
+
+def _values(argument: Argument, held: Array) -> Array:
+    """What is held in memory as numbers of NumPy, which has no bfloat16: of these the float32 of equal value."""
+    return np.asarray(bfloat16_values(held)) if argument.dtype == "bfloat16" else held
 
 
 def compare(sample: Sample, outputs: dict[str, Array]) -> float:
@@ -118,9 +124,11 @@ def poisoned_like(array: Array, poison: int) -> Array:
 
 
 def _initial(argument: Argument, sample: Sample, poison: int) -> Array:
-    dtype = np.dtype(argument.dtype)
-    fill = poisoned_like(np.empty(argument.physical_shape, dtype), poison)
-    return fill if argument.is_output else pack(argument, sample.inputs[argument.name], fill)
+    fill = poisoned_like(np.empty(argument.physical_shape, boundary_dtype(argument.dtype)), poison)
+    if argument.is_output:
+        return fill
+    given = sample.inputs[argument.name]
+    return pack(argument, bfloat16_bits(given) if argument.dtype == "bfloat16" else given, fill)
 
 
 def _check_padding(argument: Argument, before: Array, after: Array) -> None:

@@ -21,10 +21,11 @@ from stridesmith.backends.devices import discover
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
 from stridesmith.models.network import Network, Operator, Tensor
-from stridesmith.models.run.kernels import Kernel, build_here
+from stridesmith.models.run.kernels import Kernel
 from stridesmith.models.run.model import Model
 from stridesmith.models.tasks import tasks_of
 from stridesmith.search.workers.protocol import Build, Built
+from stridesmith.search.workers.spread import build_here
 
 ROUNDS, CALLS = 9, 20_000
 PROGRAM = """

@@ -39,7 +39,7 @@ class Fault:
     """A kind of `opencl_faults.c`, and how a run that meets it ends.
 
     Calls from `first` on fail, `count` of them.  `failure` is the kind of failure of the one trial that is hit, if any
-    is: none where another attempt helps, or where the untuned program, the rival or the race was hit.
+    is: none where another attempt helps, or where the untuned program, the control or the race was hit.
     """
 
     kind: str

@@ -113,11 +113,11 @@ def ratios_of(rounds: dict[str, list[float]]) -> dict[str, float]:
 
 def network_in(path: Path, shapes: list[str], threads: int) -> Network:
     """The network of a file as `tune --model` tunes it."""
+    from stridesmith.backends.devices import discover
     from stridesmith.commands.options import input_shapes
     from stridesmith.models.api import network_of
-    from stridesmith.search.tasks.task import device_of
 
-    return network_of(path, device_of("cpu", threads), input_shapes(shapes))
+    return network_of(path, discover("cpu", threads), input_shapes(shapes))
 
 
 def race(path: Path, network: Network, db: Path, arguments: argparse.Namespace) -> dict[str, Any]:

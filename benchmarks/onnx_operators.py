@@ -28,12 +28,12 @@ from onnx_differences import DIFFERENCES
 from onnx_moves import MOVES
 from onnx_recipes import ARITHMETIC
 
+from stridesmith.backends.devices import discover
 from stridesmith.errors import StridesmithError
 from stridesmith.models.api import compiled, network_of
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.network import Network
 from stridesmith.models.onnx import read
-from stridesmith.search.tasks.task import device_of
 
 try:
     import onnxruntime
@@ -158,7 +158,7 @@ def _ours(network: Network, arrays: Mapping[str, Array]) -> list[Array]:
 
 def _compiled(network: Network, arrays: Mapping[str, Array]) -> list[Array]:
     """What the network's own kernels give, chosen by the estimate."""
-    device = device_of("cpu", 1)
+    device = discover("cpu", 1)
     made = compiled(network_of(network, device), device)(dict(arrays))
     return [np.asarray(made[name]) for name in network.outputs]
 

@@ -275,7 +275,36 @@ def _gather(site: Site) -> Callable[..., Any]:
     return call
 
 
-def _sum(*parts: Tensor) -> Tensor:
+GATE_ORDERS = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
+"""Where PyTorch's gates stand among those of ONNX."""
+
+
+def _recurrent(site: Site) -> Callable[..., Any]:
+    """`torch.nn.LSTM` or `GRU` with the weights of the node, and the result with ONNX's dimensions."""
+    kind, names = site.node.op_type, [name for name in site.node.input if name]
+    w, r, b = (site.known[name] for name in names[1:4])
+    directions, rows, width = w.shape
+    size = r.shape[2]
+    module = getattr(nn, kind)(width, size, bidirectional=directions > 1).eval()
+
+    def ordered(rows_of_gates: Tensor) -> Tensor:
+        return torch.cat([rows_of_gates[gate * size : (gate + 1) * size] for gate in GATE_ORDERS[kind]])
+
+    with torch.no_grad():
+        for at, suffix in enumerate(("l0", "l0_reverse")[:directions]):
+            given = {"weight_ih": w[at], "weight_hh": r[at], "bias_ih": b[at, :rows], "bias_hh": b[at, rows:]}
+            for name, value in given.items():
+                getattr(module, f"{name}_{suffix}").copy_(ordered(value))
+
+    def call(x: Tensor, *_: Any) -> Tensor:
+        steps, batch, _ = x.shape
+        return module(x)[0].reshape(steps, batch, directions, size).transpose(1, 2)
+
+    return call
+
+
+def _sum(
+*parts: Tensor) -> Tensor:
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -297,5 +326,5 @@ _MAKERS: Mapping[str, Make] = {
     "Mul": _plain(torch.mul), "Div": _plain(torch.div), "Pow": _plain(torch.pow), "Sqrt": _plain(torch.sqrt),
     "Erf": _plain(torch.erf), "Relu": _plain(F.relu), "Sigmoid": _plain(torch.sigmoid), "Sum": _plain(_sum),
     "HardSwish": _plain(F.hardswish), "Identity": _plain(lambda x: x), "Dropout": _plain(lambda x, *_: x),
-    "Shape": _plain(lambda x: torch.tensor(x.shape)),
+    "Shape": _plain(lambda x: torch.tensor(x.shape)), "LSTM": _recurrent, "GRU": _recurrent,
 }  # fmt: skip

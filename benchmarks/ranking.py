@@ -16,7 +16,7 @@ import numpy as np
 from stridesmith.cost_model.features import FeatureMap
 from stridesmith.cost_model.model import Ranker
 from stridesmith.ir.target import Target
-from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.candidates.search_space import SearchSpace
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 

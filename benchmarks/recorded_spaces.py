@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stridesmith.search.candidates.search_space import Key, SearchSpace
 from stridesmith.search.tasks.recording import Recording, load
-from stridesmith.search.tuning.search_space import Key, SearchSpace
 from stridesmith.search.tuning.study import Study
 
 SIZE = 2100

@@ -22,7 +22,7 @@ import numpy as np
 
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.candidates.search_space import SearchSpace
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import forget

@@ -7,10 +7,11 @@ Each shape is a network of one convolution of three taps in each dimension, chan
 multiplications that it has and with fewer (`stridesmith/models/winograd.py`), in a database of its own.  What decides
 there is the number of multiplications saved for each element of U, V and M.  The fit has two bounds.
 
-- Where U, V and M fit the last cache, `WORTH` is that above which every shape gains: three operators in place of one
-  cost seconds of tuning, too.
-- Where they do not, they come from memory.  What an element costs there is the multiplications that could have been
-  done in the time that is not spent on products, at the highest rate of all shapes.  `WORTH_UNCACHED` is the median of
+- Of images whose U, V and M fit the last cache, `WORTH` is that above which every shape gains: three operators in place
+  of one cost seconds of tuning, too.
+- Where they do not fit it, they come from memory, and of rows the products, a third fewer where images have less than
+  half, are done at a lower rate.  What an element costs there is the multiplications that could have been done in the
+  time that is not spent on products, at the highest rate of all shapes.  `WORTH_UNCACHED` is the median of
   that over these shapes, and more than what any of them saves without a gain.
 
 `winograd.json` has what was measured on two cores of an AMD EPYC (Zen 4, AVX-512).  A file is written after each shape,
@@ -100,12 +101,12 @@ def measured(shape: Sequence[int], seconds: float, seed: int) -> Row:
 
 
 def is_cached(row: Row) -> bool:
-    """Whether U, V and M fit the last cache of the machine that measured."""
-    return bool(4 * row["elements"] <= row["cache"])
+    """Whether these are images whose U, V and M fit the last cache of the machine that measured."""
+    return len(row["shape"]) > len(("n", "ci", "co", "w")) and bool(4 * row["elements"] <= row["cache"])
 
 
 def fitted(rows: Sequence[Row]) -> float:
-    """Within the caches: the geometric mean of the most that a shape saves which does not gain, and the next one."""
+    """Of images within the caches: the geometric mean of the most that is saved without a gain, and the next one."""
     cached = [row for row in rows if is_cached(row)]
     most = max((row["saved"] for row in cached if row["ratio"] < GAIN), default=0.0)
     return float(np.sqrt(most * min((row["saved"] for row in cached if row["saved"] > most), default=np.inf)))
@@ -118,7 +119,7 @@ def cost(row: Row, rows: Sequence[Row]) -> float:
 
 
 def fitted_uncached(rows: Sequence[Row]) -> float:
-    """Beyond the caches: the median of what an element costs, or a little more than what is saved without a gain."""
+    """Of rows, and beyond the caches: the median of what an element costs, or a little above all without a gain."""
     far = [row for row in rows if not is_cached(row)]
     lost = max((row["saved"] for row in far if row["ratio"] < 1), default=0.0)
     return max(statistics.median(cost(row, rows) for row in far), 1.01 * lost)
@@ -141,7 +142,7 @@ def main() -> None:
               f"{row['fewer_us']:.1f} with fewer, {row['ratio']:.2f}", flush=True)  # fmt: skip
         arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
     for row in rows:
-        where = "in the caches" if is_cached(row) else "in memory"
+        where = "in the caches" if is_cached(row) else "in memory, or rows,"
         print(f"{row['shape']}: {row['ratio']:.2f} for {row['saved']:.1f} saved, {where} at {cost(row, rows):.1f}")
     print(f"WORTH = {fitted(rows):.1f} multiplications for each element, WORTH_UNCACHED = {fitted_uncached(rows):.1f}")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, StridesmithError, UsageError, WrongResult
 from ..files import at_home
@@ -23,12 +22,12 @@ WORDS = {
 LOGS = (".jsonl", ".json", ".log")
 
 
-def run(a: str, b: str, options: Mapping[str, Any], output: Output) -> int:
+def run(a: str, b: str, db: str | None, race: bool, output: Output) -> int:
     """Compare the best records of every task that both have.  Raises NoRecord where there is none."""
     from ..report.compare import compare
 
-    one, two = (_source(text, options.get("db"), output) for text in (a, b))
-    found = compare(one, two, races=_races(one, two, output) if options.get("race") else {})
+    one, two = (_source(text, db, output) for text in (a, b))
+    found = compare(one, two, races=_races(one, two, output) if race else {})
     if not found.tasks:
         raise NoRecord(
             f"{one.name} and {two.name} have no task in common: one has {len(found.only_a)}, the other "

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from ..errors import StridesmithError
 from .output import Output
@@ -34,9 +33,9 @@ class Finding:
 Check = Callable[[], Iterator[Finding]]
 
 
-def run(options: dict[str, Any], output: Output) -> int:
+def run(db: str | None, address: str | None, output: Output) -> int:
     """Check everything and print what was found; 0 when tuning can work here, else 4."""
-    findings = [finding for name, check in _checks(options) for finding in _safely(name, check)]
+    findings = [finding for name, check in _checks(db, address) for finding in _safely(name, check)]
     for finding in findings:
         output.event({"event": "check", "name": finding.name, "state": finding.state, "text": finding.text,
                       "advice": finding.advice})  # fmt: skip
@@ -45,13 +44,12 @@ def run(options: dict[str, Any], output: Output) -> int:
     return 4 if any(f.state == PROBLEM for f in findings) else 0
 
 
-def _checks(options: dict[str, Any]) -> tuple[tuple[str, Check], ...]:
+def _checks(db: str | None, address: str | None) -> tuple[tuple[str, Check], ...]:
     """Each with the name that it has where it fails as a whole."""
     always: tuple[tuple[str, Check], ...] = (
         ("system", _machine), ("libraries", _libraries), ("xgboost", _boosting), ("devices", _devices),
-        ("OpenCL driver", _drivers), ("database", lambda: _database(options.get("db"))), ("folders", _folders),
+        ("OpenCL driver", _drivers), ("database", lambda: _database(db)), ("folders", _folders),
     )  # fmt: skip
-    address = options.get("address")
     return (*always, ("cluster", lambda: _cluster(address))) if address else always
 
 

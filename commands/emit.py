@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, UsageError
-from .lookup import reading, record_of, target_of
-from .options import one_work, refuse_of_models
+from ..search.tasks.device import Device
+from .lookup import interface_asked, reading, record_of
+from .options import RecordOptions, one_work, refuse_of_models
 from .output import Output
 
 if TYPE_CHECKING:
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
     from ..search.calling.kernel import Kernel
 
 
-def run(where: str, options: dict[str, Any], output: Output) -> int:
+@dataclass(frozen=True)
+class EmitOptions(RecordOptions):
+    """What is written: in which `format`, for which other CPU, and whether a script is left `as_written`."""
+
+    format: str = "so"
+    isa: str | None = None
+    as_written: bool = False
+
+
+def run(where: str, options: EmitOptions, output: Output) -> int:
     """Write the kernel of a record, of a script as it is written, or a model, in the format that was asked for.
 
     Raises NoRecord, BadRecord, ToolMissing, and UsageError for what does not go together.
@@ -25,27 +35,27 @@ def run(where: str, options: dict[str, Any], output: Output) -> int:
     from ..backends.export.formats import place_of
 
     kernel, target, called = _found(options, output)
-    path, described = place_of(where, options["format"], called), _described(options.get("isa"), target)
-    for written in kernel.export(path, options["format"], target=described):
+    path, described = place_of(where, options.format, called), _described(options.isa, target)
+    for written in kernel.export(path, options.format, target=described):
         output.line(str(written))
     return 0
 
 
-def _found(options: dict[str, Any], output: Output) -> tuple[Kernel | Model, Target, str]:
+def _found(options: EmitOptions, output: Output) -> tuple[Kernel | Model, Target, str]:
     """What leaves, the target that it was made for, and the name of its function where the path gives none."""
-    if options.get("model"):
+    if options.model:
         from .models import compiled_model
 
-        model = compiled_model(options, output)
-        return model, model.target, Path(options["model"]).stem
+        model = compiled_model(options, output, as_written=options.as_written)
+        return model, model.target, Path(options.model).stem
     refuse_of_models(options)
-    return _as_written(options) if options.get("as_written") else _recorded(options, output)
+    return _as_written(options) if options.as_written else _recorded(options, output)
 
 
-def _recorded(options: dict[str, Any], output: Output) -> tuple[Kernel, Target, str]:
+def _recorded(options: EmitOptions, output: Output) -> tuple[Kernel, Target, str]:
     from ..search.calling.kernel import from_record
 
-    with reading(options.get("db"), output) as database:
+    with reading(options.db, output) as database:
         record = record_of(options, database)
     if not record.ok:
         raise BadRecord(f"record {record.id} is a failed candidate ({record.status}): there is no kernel to emit")
@@ -57,16 +67,15 @@ def _recorded(options: dict[str, Any], output: Output) -> tuple[Kernel, Target, 
     return from_record(record), record.device, record.workload or "kernel"
 
 
-def _as_written(options: dict[str, Any]) -> tuple[Kernel, Target, str]:
+def _as_written(options: EmitOptions) -> tuple[Kernel, Target, str]:
     """The program of `--script` with no other schedule than its own."""
     from ..search.calling.kernel import build
-    from ..search.tasks.interface import interface_of
 
-    if not options.get("script"):
+    if not options.script:
         raise UsageError("--as-written goes with --script FILE.py, whose program it takes as it is")
-    entry, target = one_work(options), target_of(options)
-    asked = interface_of(entry.work, entry.interface, options.get("interface"))
-    return build(entry.work.func, target, asked, given=entry.work.func), target, entry.work.name
+    entry, target = one_work(options), Device.here(options.target, options.threads)
+    func = entry.work.func
+    return build(func, target, interface_asked(options, entry), given=func), target, entry.work.name
 
 
 def _described(name: str | None, target: Target) -> Target | None:

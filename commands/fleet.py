@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import UsageError, of_kind
-from .options import all_work
+from .options import SearchOptions, all_work
 from .output import Output, latency, number, percent
 from .progress import PLAIN_SECONDS, State, clock
 from .tune import settings_of
@@ -20,29 +20,27 @@ if TYPE_CHECKING:
     from ..search.tuning.fleet import Fleet, Outcome, Place
     from ..search.tuning.settings import TuneSettings
 
-UNUSED = ("model", "trace")
 
-
-def run(options: Mapping[str, Any], output: Output, started: float) -> int:
+def run(options: SearchOptions, output: Output, started: float) -> int:
     """Tune all that the options name for each device; `started` is when the process began (`time.monotonic`).
 
     Returns 0.  Raises the errors of the exit codes; where some runs found nothing, those of the others are recorded.
     """
     from ..search.tuning.fleet import KINDS, fleet
 
-    kind = str(options["target"])
+    kind = options.target
     if kind not in KINDS:
         raise UsageError(f"--devices all takes --target {' or '.join(KINDS)}, without a device, but got {kind!r}")
-    for name in UNUSED:
-        if options.get(name):
+    for name, given in (("model", options.model), ("trace", options.trace)):
+        if given:
             raise UsageError(f"--devices does not go with --{name}, which is for one device's run")
     entries = all_work(options)
     asked = [settings_of(options, entry, None) for entry in entries]
     threads = _threads(asked)
     output.line("stridesmith: looking for devices")
-    with fleet(kind, options.get("address"), options.get("db"), threads) as found:
+    with fleet(kind, options.address, options.db, threads) as found:
         _tell(found, output)
-        if options.get("dry_run"):
+        if options.dry_run:
             return 0
         with FleetProgress(output, entries, found.places, started) as progress:
             outcomes = found.tune(asked, progress)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import UsageError
 from ..files import doing
 from ..ir.deadline import OutOfTime, until
-from ..search.tasks.command_line import command_line
-from .lookup import best_of, missing, target_of
-from .options import input_shapes
+from ..search.tasks.command_line import Options
+from ..search.tasks.device import Device
+from .lookup import best_of, missing
+from .options import RecordOptions, SearchOptions, input_shapes
 from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
 
@@ -35,16 +36,16 @@ OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "dry_run")
 SHOWN_ROWS = 40
 
 
-def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
+def tune(options: SearchOptions, output: Output, started: float) -> int:
     """Tune every operator of a model together, compile it, and say where its time goes."""
     from ..search.tuning.events import Phase
 
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
-    if not options["resume"]:
+    if not options.resume:
         raise UsageError("--fresh does not go with --model: give a database of its own with --db to begin anew")
-    seconds = float(options.get("seconds") or DEFAULT_SECONDS)
-    target = target_of(options)
-    output.event(Phase(phase=f"reading {options['model']}").to_json())
+    seconds = options.seconds or DEFAULT_SECONDS
+    target = _target(options)
+    output.event(Phase(phase=f"reading {options.model}").to_json())
     network = _network(options, target, output, tuning=True)
     measuring = min(MEASURING * seconds, MOST_MEASURING)
     state = ModelState(f"tuning {network.name} for {target.key}", limit_seconds=seconds, started=started)
@@ -52,8 +53,8 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
         from ..models.tuning import tune_network
 
         found = tune_network(
-            network, target, seconds - measuring, db=options.get("db"), seed=options.get("seed") or 0,
-            address=options.get("address"), start=started, emit=progress, trace=options.get("trace"),
+            network, target, seconds - measuring, db=options.db, seed=options.seed or 0,
+            address=options.address, start=started, emit=progress, trace=options.trace,
         )  # fmt: skip
         measured = found.predicted_us
         with contextlib.suppress(OutOfTime), until(started + seconds):  # another run may measure for longer
@@ -62,14 +63,14 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     return 0
 
 
-def run(options: Mapping[str, Any], output: Output) -> int:
-    """Run a model with what the database has for it, on given or random inputs."""
-    if bool(options.get("file")) == bool(options.get("model")):
-        raise UsageError("name one model: `tune run FILE.onnx`, or `tune run --model FILE.onnx`")
-    options = {**options, "model": options.get("model") or options["file"]}
-    arrays, shapes = _inputs(options)
-    options["input"] = shapes
-    target = target_of(options)
+def run(options: Options, data: str | None, out: str | None, output: Output) -> int:
+    """Run a model with what the database has for it, on the arrays of the file `data` or random ones.
+
+    Outputs go to the file or folder `out`.
+    """
+    arrays, shapes = _inputs(options.input, data)
+    options = replace(options, input=shapes)
+    target = _target(options)
     network = _network(options, target, output)
     model = _model(options, network, target, output)
     given = arrays or dict(zip(network.inputs, model.random_inputs(), strict=True))
@@ -77,17 +78,18 @@ def run(options: Mapping[str, Any], output: Output) -> int:
         results = model(given)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the model does not take these inputs: {error}") from None
-    if options.get("out"):
-        _save(Path(options["out"]), results)
+    if out:
+        _save(Path(out), results)
     for name, array in results.items():
         output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
     rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
     output.table("outputs", ("name", "shape", "type", "range"), rows)
+    _tell_differences(options, output, target, given, results)
     _tell_model(options, output, model, _measured(model, tuple(given[name] for name in network.inputs)))
     return 0
 
 
-def replay(options: Mapping[str, Any], output: Output) -> int:
+def replay(options: RecordOptions, output: Output) -> int:
     """Rebuild every record that the model would use, verify it with fresh data, and measure it and the whole again."""
     from ..models.chosen import as_kept
     from ..models.run.kernels import best_record
@@ -97,10 +99,10 @@ def replay(options: Mapping[str, Any], output: Output) -> int:
     from ..search.workers.bench import Bench
 
     _refuse(options, (*OTHER_WORK, "record", "any_device"))
-    target = target_of(options)
+    target = _target(options)
     network = _network(options, target, output)
     rows = []
-    with Database(options.get("db"), read_only=True) as database, Bench() as bench:
+    with Database(options.db, read_only=True) as database, Bench() as bench:
         for item in tasks_of(as_kept(network, target, database), target):
             task = item.task
             record = best_record(task, database) or best_of(task, database, output)
@@ -116,10 +118,10 @@ def replay(options: Mapping[str, Any], output: Output) -> int:
     return 0
 
 
-def show(options: Mapping[str, Any], output: Output) -> int:
+def show(options: RecordOptions, view: str | None, output: Output) -> int:
     """Where the time of a model goes: each operator with its share, layouts, copies, and what fell back."""
-    _refuse(options, (*OTHER_WORK, "record", "view"))
-    target = target_of(options)
+    _refuse(options, (*OTHER_WORK, "record"), view=view)
+    target = _target(options)
     network = _network(options, target, output)
     model = _model(options, network, target, output)
     with output.working("measuring the device and the model"):
@@ -141,6 +143,9 @@ def show(options: Mapping[str, Any], output: Output) -> int:
     if len(ordered) > SHOWN_ROWS:
         rest = sum(row.share for row in ordered[SHOWN_ROWS:])
         output.line(f"and {len(ordered) - SHOWN_ROWS} more, with {percent(rest)} of the time")
+    given = dict(zip(network.inputs, model.random_inputs(), strict=True))
+    if options.precision:
+        _tell_differences(options, output, target, given, model(given))
     _tell_model(options, output, model, measured)
     return 0
 
@@ -179,33 +184,37 @@ class ModelState(State):
         return f"{latency(self.best_us)} for the model, {number(self.first_us / self.best_us)}x as fast as at first"
 
 
-def _network(options: Mapping[str, Any], target: Target, output: Output, tuning: bool = False) -> Network:
+def _target(options: Options) -> Target:
+    return Device.here(options.target, options.threads)
+
+
+def _network(options: Options, target: Target, output: Output, tuning: bool = False) -> Network:
     from ..models.api import fastest_of, forms
 
-    output.line(f"stridesmith: reading {options['model']}")
-    shapes = input_shapes(options.get("input") or ())
-    made = forms(options["model"], target, shapes, options.get("winograd", True))
-    return fastest_of(made, target, options.get("db"), tuning)
+    output.line(f"stridesmith: reading {options.model}")
+    shapes, precision = input_shapes(options.input), options.precision or "float32"
+    made = forms(options.model or "", target, shapes, options.winograd, precision)
+    return fastest_of(made, target, options.db, tuning)
 
 
-def _model(options: Mapping[str, Any], network: Network, target: Target, output: Output) -> Model:
+def _model(options: Options, network: Network, target: Target, output: Output) -> Model:
     from ..models.api import compiled
 
     with output.working("compiling the model"):
-        return compiled(network, target, options.get("db"))
+        return compiled(network, target, options.db)
 
 
-def compiled_model(options: Mapping[str, Any], output: Output) -> Model:
+def compiled_model(options: RecordOptions, output: Output, as_written: bool = False) -> Model:
     """The model of `--model` with the best kernels that the database has for it."""
-    _refuse(options, (*OTHER_WORK, "record", "as_written"))
-    target = target_of(options)
+    _refuse(options, (*OTHER_WORK, "record"), as_written=as_written)
+    target = _target(options)
     return _model(options, _network(options, target, output), target, output)
 
 
-def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
-    """An option that a model would ignore is a mistake, not a wish."""
-    for name in names:
-        if options.get(name):
+def _refuse(options: Options, names: tuple[str, ...], **others: object) -> None:
+    """An option that a model would ignore is a mistake, not a wish: those of `options` by `names`, and `others`."""
+    for name, given in {**{name: getattr(options, name) for name in names}, **others}.items():
+        if given:
             raise UsageError(f"--{name.replace('_', '-')} does not go with --model, which takes every operator at once")
 
 
@@ -231,7 +240,7 @@ def _roof(model: Model) -> Roof | None:
 
 
 def _tell_model(
-    options: Mapping[str, Any], output: Output, model: Model, measured_us: float | None, tuned: Tuned | None = None
+    options: Options, output: Output, model: Model, measured_us: float | None, tuned: Tuned | None = None
 ) -> None:
     """The event `model` and a table: how fast the whole is, and what it is made of."""
     fallback = sorted({node.op for node in model.network.foreign})
@@ -245,7 +254,7 @@ def _tell_model(
         "wholes": dict(tuned.wholes) if tuned else {},
         "arena_bytes": model.plan.blocks[0], "constant_bytes": model.plan.blocks[1],
         "trials": tuned.trials if tuned else None, "seconds": tuned.seconds if tuned else None,
-        "stopped_by": tuned.stopped_by if tuned else None, "db": tuned.db if tuned else options.get("db"),
+        "stopped_by": tuned.stopped_by if tuned else None, "db": tuned.db if tuned else options.db,
     }  # fmt: skip
     output.event(event)
     rows = [
@@ -261,9 +270,27 @@ def _tell_model(
         rows.append(("raced", ", ".join(f"{rule} {latency(us)}" for rule, us in tuned.wholes.items())))
     if tuned:
         rows.append(("trials", f"{tuned.trials} in {tuned.seconds:.0f} s, stopped by {tuned.stopped_by}"))
-        rows += [("show", command_line(options, "show")), ("replay", command_line(options, "replay"))]
+        rows += [("show", options.command("show")), ("replay", options.command("replay"))]
     output.line()
     output.table("model", ("", ""), rows)
+
+
+def _tell_differences(
+    options: Options, output: Output, target: Target, given: Mapping[str, Array], results: Mapping[str, Array]
+) -> None:
+    """What another precision than float32 costs: each output beside that of the same model in float32."""
+    from ..models.precision import WIDE, differences
+
+    if (options.precision or WIDE) == WIDE:
+        return
+    plain = replace(options, precision=None)
+    wide = _model(plain, _network(plain, target, output), target, output)(given)
+    found = differences(results, wide)
+    for name, item in found.items():
+        output.event({"event": "difference", "name": name, "largest": item.largest, "typical": item.typical})
+    rows = [(name, percent(item.largest), percent(item.typical)) for name, item in found.items()]
+    title = f"{options.precision} beside float32, as shares of the output"
+    output.table(title, ("output", "largest difference", "typical"), rows)
 
 
 def _row_event(row: Row) -> dict[str, Any]:
@@ -275,18 +302,18 @@ def _row_event(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _inputs(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _inputs(texts: tuple[str, ...], data: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name; and the `--input` that give shapes."""
-    arrays = _arrays(options["data"]) if options.get("data") else {}
+    arrays = _arrays(data) if data else {}
     shapes: list[str] = []
-    for text in options.get("input") or ():
+    for text in texts:
         name, _, value = text.partition("=")
         if value.endswith(".npy"):
             arrays[name] = _array(value)
             shapes.append(f"{name}={'x'.join(map(str, arrays[name].shape))}")
         else:
             shapes.append(text)
-    return arrays, shapes
+    return arrays, tuple(shapes)
 
 
 def _array(path: str) -> Any:

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ScriptProblem, UsageError, did_you_mean
 from ..files import small_text
+from ..search.tasks.command_line import Options
+from ..search.tasks.device import Device, names_recording
 from ..search.tasks.interface import pairs
-from ..search.tasks.task import is_recorded
 from ..space.workloads.taking import LARGEST_SCRIPT
 
 if TYPE_CHECKING:
     from ..configs import Entry, Suite
     from ..space.workloads import Workload
 
+@dataclass(frozen=True)
+class RecordOptions(Options):
+    """Which record a command is about: `record`, or the best one of the work, here or on `any_device`."""
+
+    record: str | None = None
+    any_device: bool = False
+
+
+@dataclass(frozen=True)
+class SearchOptions(Options):
+    """How a search goes: the options of `tune` itself."""
+
+    trials: int | None = None
+    seconds: float | None = None
+    stop_at: float | None = None
+    preset: str | None = None
+    seed: int | None = None
+    sampler: str | None = None
+    pin: tuple[str, ...] = ()
+    address: str | None = None
+    resume: bool = True
+    trace: str | None = None
+    dry_run: bool = False
 
 
 def shape(texts: Iterable[str]) -> dict[str, str]:
@@ -63,7 +88,7 @@ def script_workload(path: Path, name: str | None) -> Workload:
         raise ScriptProblem(f"{path}: {error}") from None
 
 
-def one_work(options: Mapping[str, Any]) -> Entry:
+def one_work(options: Options) -> Entry:
     """The single workload that `--workload` or `--script` name."""
     entries = all_work(options)
     if len(entries) != 1:
@@ -71,20 +96,22 @@ def one_work(options: Mapping[str, Any]) -> Entry:
     return entries[0]
 
 
-def refuse_of_models(options: Mapping[str, Any]) -> None:
+def refuse_of_models(options: Options) -> None:
     """Raise UsageError for options that only models have."""
-    if options.get("input"):
+    if options.input:
         raise UsageError("--input goes with --model, whose inputs it gives shapes")
-    if not options.get("winograd", True):
+    if options.precision:
+        raise UsageError("--precision goes with --model; the element type of a single workload is its --dtype")
+    if not options.winograd:
         raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
 
 
-def all_work(options: Mapping[str, Any]) -> list[Entry]:
+def all_work(options: Options) -> list[Entry]:
     """Everything that `--workload`, `--script`, `--suite` or `--config` ask for; exactly one of them is given."""
     refuse_of_models(options)
-    sources = [name for name in ("workload", "script", "suite", "config") if options.get(name)]
-    if not sources and is_recorded(options.get("target")):
-        return [_recorded(str(options["target"]))]
+    sources = [name for name in ("workload", "script", "suite", "config") if getattr(options, name)]
+    if not sources and names_recording(options.target):
+        return [_recorded(options.target)]
     if len(sources) != 1:
         asked = " and ".join(f"--{name}" for name in sources) or "none of them"
         raise UsageError(
@@ -94,27 +121,27 @@ def all_work(options: Mapping[str, Any]) -> list[Entry]:
     _refuse_unused(options, sources[0])
     if sources[0] in ("suite", "config"):
         return [entry for suite in suites(options) for entry in suite.entries]
-    return [_single(options, sources[0])]
+    return [_single(options)]
 
 
 def _recorded(target: str) -> Entry:
     """What a recorded space is of."""
     from ..configs import Entry
-    from ..search.tasks.recording import of_target
 
-    found = of_target(target)
+    found = Device.named(target).recording
+    assert found is not None  # which is what the text names
     return Entry(found.work.name, found.work, dict(found.interface))
 
 
-def suites(options: Mapping[str, Any]) -> list[Suite]:
+def suites(options: Options) -> list[Suite]:
     """The suites of `--suite` or `--config`, cut down to `--only`."""
     from .. import configs
 
-    if options.get("config"):
-        found = [configs.config(Path(options["config"]))]
+    if options.config:
+        found = [configs.config(Path(options.config))]
     else:
-        found = [configs.suite(name.strip()) for name in options["suite"].split(",")]
-    only = options.get("only")
+        found = [configs.suite(name.strip()) for name in (options.suite or "").split(",")]
+    only = options.only
     if not only:
         return found
     names = [entry.name for suite in found for entry in suite.entries]
@@ -123,27 +150,27 @@ def suites(options: Mapping[str, Any]) -> list[Suite]:
     return [suite.only(only) for suite in found if any(e.name == only for e in suite.entries)]
 
 
-def _single(options: Mapping[str, Any], source: str) -> Entry:
+def _single(options: Options) -> Entry:
     from ..configs import Entry
     from ..space.workloads import workload
 
-    if source == "script":
-        work = script_workload(Path(options["script"]), options.get("name"))
+    if options.script:
+        work = script_workload(Path(options.script), options.name)
     else:
-        parameters: dict[str, Any] = dict(shape(options.get("shape") or ()))
-        if options.get("dtype"):
-            parameters.setdefault("dtype", options["dtype"])
-        work = workload(options["workload"], **parameters)
+        parameters: dict[str, Any] = dict(shape(options.shape))
+        if options.dtype:
+            parameters.setdefault("dtype", options.dtype)
+        work = workload(options.workload or "", **parameters)
     return Entry(work.name, work, {})
 
 
-def _refuse_unused(options: Mapping[str, Any], source: str) -> None:
+def _refuse_unused(options: Options, source: str) -> None:
     """An option that this source of work would ignore is a mistake, not a wish."""
     users = {
         "shape": ("workload",), "dtype": ("workload",), "name": ("script",), "only": ("suite", "config"),
     }  # fmt: skip
     for option, sources in users.items():
-        if options.get(option) and source not in sources:
+        if getattr(options, option) and source not in sources:
             raise UsageError(f"--{option} goes with --{' or --'.join(sources)}, not with --{source}")
 
 

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import UsageError
-from ..search.tasks.interface import interface_of
-from .lookup import measured_on
+from ..search.tasks.command_line import Options
+from ..search.tasks.device import names_recording
+from .lookup import task_of
 from .options import one_work, pins
 from .output import Output, latency
 
 
-def run(path: Path, options: Mapping[str, Any], output: Output) -> int:
+@dataclass(frozen=True)
+class SpaceOptions(Options):
+    """Which part of a space is recorded."""
+
+    size: int = 2000
+    sketches: int = 2
+    seed: int = 0
+    pin: tuple[str, ...] = ()
+    seconds: float | None = None
+
+
+def run(path: Path, options: SpaceOptions, output: Output) -> int:
     """Measure, and say how far it is; 0 also where the seconds were over first."""
-    from ..search.tasks.task import Task, is_recorded
     from ..search.tuning.record_space import record_space
     from ..search.workers.executor import RayExecutor
 
     entry = one_work(options)
     if not entry.work.params:
         raise UsageError("a space is recorded of a workload of the library, with --workload")
-    if is_recorded(options["target"]):
-        raise UsageError(f"{options['target']} is recorded already; a space is recorded on a device, as --target cpu")
-    asked = interface_of(entry.work, entry.interface, options.get("interface"))
-    task = Task(entry.work, measured_on(options, entry), asked)
+    if names_recording(options.target):
+        raise UsageError(f"{options.target} is recorded already; a space is recorded on a device, as --target cpu")
+    task = task_of(options, entry)
     began = time.monotonic()
 
     def tell(text: str) -> None:
@@ -36,8 +45,8 @@ def run(path: Path, options: Mapping[str, Any], output: Output) -> int:
     executor = RayExecutor("local", task.target.cores, first_here=True)  # and no Ray is asked for: one host measures
     try:
         found = record_space(
-            task, path, executor, size=options["size"], sketches=options["sketches"], seed=options["seed"],
-            pins=pins(options.get("pin") or ()), seconds=options.get("seconds"), tell=tell,
+            task, path, executor, size=options.size, sketches=options.sketches, seed=options.seed,
+            pins=pins(options.pin), seconds=options.seconds, tell=tell,
         )  # fmt: skip
     finally:
         executor.close()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, UsageError
-from ..search.tasks.command_line import command_line
-from ..search.tasks.task import is_recorded
+from ..search.tasks.command_line import Options
 from .lookup import best_of_each, reading
 from .output import Output, latency
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ..search.records.record import Record
 
 
-def best(options: dict[str, Any], output: Output) -> int:
+def best(options: Options, output: Output) -> int:
     """The best record of every workload, device and interface, or of the work that the options name."""
-    asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
-    with reading(options.get("db"), output) as database:
+    asked = options.names_work
+    with reading(options.db, output) as database:
         each = list(best_of_each(options, database, output)) if asked else []
         found = [record for _, record in each if record is not None] if asked else database.winners()
         name, sources = database.name, {record.id: _source(record, database) for record in found}
     if not found:
-        made_by = command_line(options if asked else {**options, "workload": "conv2d"})
+        made_by = (options if asked else replace(options, workload="conv2d")).command()
         raise NoRecord(f"{name} has no such record; to make one, run `{made_by}`")
     rows = []
     for record in found:
@@ -57,18 +57,18 @@ def _device(record: Record) -> str:
     return f"{device.kind}: {device.name}{threads}"
 
 
-def export(file: Path, options: dict[str, Any], output: Output) -> int:
+def export(file: Path, db: str | None, output: Output) -> int:
     """Every record as a line of JSON."""
     from ..search.records.log import write_log
 
-    with reading(options.get("db"), output) as database:
+    with reading(db, output) as database:
         count = write_log(database.every(), file)
         output.event({"event": "exported", "records": count, "file": str(file), "db": database.name})
         output.line(f"wrote {count} records of {database.name} to {file}")
     return 0
 
 
-def import_(file: Path, options: dict[str, Any], output: Output) -> int:
+def import_(file: Path, db: str | None, output: Output) -> int:
     """Merge a log; lines that are no valid record are refused one by one, with the reason."""
     from ..search.records.database import Database
     from ..search.records.log import read_log
@@ -82,7 +82,7 @@ def import_(file: Path, options: dict[str, Any], output: Output) -> int:
             good.append(item)
     if refused and not good:
         raise UsageError(f"{file} holds no valid record; {refused[0]}")
-    with Database(options.get("db")) as database:
+    with Database(db) as database:
         new = database.merge(good, file.name)
         output.notes([*database.notes, *refused[:10]])
         output.event({"event": "imported", "new": new, "known": len(good) - new, "refused": len(refused),

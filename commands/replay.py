@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .lookup import reading, record_of, tell_outcome
+from .options import RecordOptions
 from .output import Output, latency, number
 
 
-def run(options: dict[str, Any], output: Output) -> int:
+def run(options: RecordOptions, output: Output) -> int:
     """Rebuild a record in a new process, verify it with fresh data, measure it again.
 
     Raises NoRecord, BadRecord, DeviceMissing, WrongResult.
     """
     from ..search.calling.replay import replay
 
-    with reading(options.get("db"), output) as database:
+    with reading(options.db, output) as database:
         record = record_of(options, database, output)
         output.line(f"replaying {record.title}, record {record.id}")
-        found = replay(record, database, any_device=bool(options.get("any_device")))
+        found = replay(record, database, any_device=options.any_device)
     if found.tried is not None:
         tell_outcome(found.tried, output)
     output.event(found.event())

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import NoRecord, StorageError, StridesmithError, UsageError
 from ..files import doing, small_text
 from ..search.records.database import Database
-from ..search.tasks.command_line import command_line
-from ..search.tasks.task import is_recorded
 from .lookup import best_of_each, record_of
+from .options import RecordOptions
 from .output import Output, scaled
 
 if TYPE_CHECKING:
@@ -31,7 +30,16 @@ LARGEST_PEERS = 1 << 26
 """Bytes of a file with what other libraries took."""
 
 
-def run(options: Mapping[str, Any], output: Output) -> int:
+@dataclass(frozen=True)
+class ReportOptions(RecordOptions):
+    """Where the page goes, what other libraries took, and of how many tasks it speaks."""
+
+    path: str = ""
+    peers: str | None = None
+    limit: int = 200
+
+
+def run(options: ReportOptions, output: Output) -> int:
     """Write the page of a workload, a suite, a model, or of all that the database has.
 
     Raises ToolMissing without the extra `report`, NoRecord where there is nothing to report, StorageError for a file
@@ -40,18 +48,18 @@ def run(options: Mapping[str, Any], output: Output) -> int:
     from ..report.page import Subject, page, require
 
     require()
-    path = Path(options["path"])
+    path = Path(options.path)
     _check(path)
-    peers = _peers(options.get("peers"))
+    peers = _peers(options.peers)
     from ..search.workers.bench import Bench
 
-    with Database(options.get("db"), read_only=True) as database, Bench() as bench:
+    with Database(options.db, read_only=True) as database, Bench() as bench:
         notes: list[str] = []
-        model = _model(options, output, bench) if options.get("model") else None
+        model = _model(options, output, bench) if options.model else None
         wanted = _wanted_of(model, database) if model else _wanted(options, database, notes, output)
         tasks = _tasks(wanted, database, bench, peers, output, notes)
         notes += database.notes
-        named = bool(options.get("db"))
+        named = bool(options.db)
         subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named)
         text = page(subject, tasks, model)
     with doing(f"write the report {path}"):
@@ -74,14 +82,14 @@ def _check(path: Path) -> None:
         raise StorageError(f"cannot write the report {path}: permission denied")
 
 
-def _wanted(options: Mapping[str, Any], database: Database, notes: list[str], output: Output) -> list[Wanted]:
+def _wanted(options: ReportOptions, database: Database, notes: list[str], output: Output) -> list[Wanted]:
     """The best record of everything that was asked for, with its name and how often it counts: no more than fit."""
-    if options.get("record"):
+    if options.record:
         record = record_of(options, database)
         if not record.ok:
             raise UsageError(f"record {record.id} has no kernel to report: {record.status}; `tune show` explains it")
         return [(record.workload, record, 1)]
-    asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
+    asked = options.names_work
     found: list[Wanted] = []
     missing: list[str] = []
     if not asked:
@@ -91,16 +99,15 @@ def _wanted(options: Mapping[str, Any], database: Database, notes: list[str], ou
         found = [(entry.name, record, entry.count) for entry, record in each if record is not None]
         missing = [entry.name for entry, record in each if record is None]
     if not found:
-        made_by = command_line(options if asked else {**options, "workload": "conv2d"})
+        made_by = (options if asked else replace(options, workload="conv2d")).command()
         raise NoRecord(f"{database.name} has no record to report; to make one, run `{made_by}`")
     if missing:
-        notes.append(f"not tuned yet: {', '.join(missing)}; `{command_line(options)}` does")
-    return _slowest(found, options, notes)
+        notes.append(f"not tuned yet: {', '.join(missing)}; `{options.command()}` does")
+    return _slowest(found, options.limit, notes)
 
 
-def _slowest(wanted: list[Wanted], options: Mapping[str, Any], notes: list[str]) -> list[Wanted]:
+def _slowest(wanted: list[Wanted], limit: int, notes: list[str]) -> list[Wanted]:
     """Those that take most time, as many as fit on a page that people read."""
-    limit: int = options["limit"]
     if len(wanted) <= limit:
         return wanted
     notes.append(
@@ -131,7 +138,7 @@ def _tasks(
 # --- models -------------------------------------------------------------------------------------
 
 
-def _model(options: Mapping[str, Any], output: Output, bench: Bench) -> ModelReport:
+def _model(options: ReportOptions, output: Output, bench: Bench) -> ModelReport:
     import statistics
 
     from ..report.models import ModelReport
@@ -145,7 +152,7 @@ def _model(options: Mapping[str, Any], output: Output, bench: Bench) -> ModelRep
         with host_lock.exclusive():
             measured = statistics.median(model.measure()) * 1e6
             rows = model.report(roof=reply.roof if isinstance(reply, Roofed) else None)
-    return ModelReport(model, rows, measured, f"{command_line(options)} --seconds 600")
+    return ModelReport(model, rows, measured, f"{options.command()} --seconds 600")
 
 
 def _wanted_of(model: ModelReport, database: Database) -> list[Wanted]:
@@ -160,12 +167,12 @@ def _wanted_of(model: ModelReport, database: Database) -> list[Wanted]:
 # --- surroundings -------------------------------------------------------------------------------
 
 
-def _title(options: Mapping[str, Any], tasks: list[TaskReport]) -> str:
-    if options.get("model"):
-        return Path(options["model"]).name
-    for name in ("suite", "config"):
-        if options.get(name):
-            return f"{name} {options[name]}"
+def _title(options: ReportOptions, tasks: list[TaskReport]) -> str:
+    if options.model:
+        return Path(options.model).name
+    for kind, listed in (("suite", options.suite), ("config", options.config)):
+        if listed:
+            return f"{kind} {listed}"
     return tasks[0].name if len(tasks) == 1 else f"{len(tasks)} tasks"
 
 

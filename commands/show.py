@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .lookup import reading, record_of
+from .options import RecordOptions
 from .output import Output, latency
 from .space import run as space
 
@@ -16,12 +17,11 @@ if TYPE_CHECKING:
 LANGUAGES = {"trace": "python", "program": "python", "assembly": "gas"}
 
 
-def run(options: dict[str, Any], output: Output) -> int:
+def run(options: RecordOptions, view: str | None, output: Output) -> int:
     """Print the view that was asked for; the diagnosis of the record by default."""
-    view = options.get("view")
     if view == "space":
         return space(options, output)
-    with reading(options.get("db"), output) as database:
+    with reading(options.db, output) as database:
         record = record_of(options, database, output)
         name = database.name
     if view is None:

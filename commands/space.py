@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..report.words import KINDS
-from ..search.tasks.interface import interface_of
-from .lookup import measured_on, space_of
+from ..search.tasks.command_line import Options
+from ..search.tasks.device import Device
+from ..search.tasks.task import Task
+from .lookup import device_of, interface_asked, space_of
 from .options import all_work
 from .output import Output, number, printable
 
@@ -18,17 +20,19 @@ if TYPE_CHECKING:
     from ..space.design.space import Space
 
 
-def run(options: dict[str, Any], output: Output) -> int:
+def run(options: Options, output: Output) -> int:
     """Sketches, decisions by kind, and how many candidates there are."""
     entries = all_work(options)
-    targets = [_target(options, entry) for entry in entries]
-    spaces = []
-    for entry, target in zip(entries, targets, strict=True):
-        space = space_of(options, entry, target)
-        asked = interface_of(entry.work, entry.interface, options.get("interface"))
-        output.event({"event": "space", "workload": entry.work.name, "shape": entry.work.shape, "target": target.key,
-                      "interface": asked, "size": space.size, "sketches": [s.describe() for s in space.sketches],
-                      "description": space.describe()})  # fmt: skip
+    devices = [_device(options, entry) for entry in entries]
+    targets, spaces = [device.target for device in devices], []
+    for entry, device in zip(entries, devices, strict=True):
+        task = Task(entry.work, device.target, interface_asked(options, entry))
+        space = space_of(task, device)
+        output.event({
+            "event": "space", "workload": entry.work.name, "shape": entry.work.shape, "target": device.target.key,
+            "interface": task.interface, "size": space.size, "sketches": [s.describe() for s in space.sketches],
+            "description": space.describe(),
+        })  # fmt: skip
         spaces.append(space)
     if output.is_json:
         return 0
@@ -39,12 +43,13 @@ def run(options: dict[str, Any], output: Output) -> int:
     return 0
 
 
-def _target(options: Mapping[str, Any], entry: Entry) -> Target:
+def _device(options: Options, entry: Entry) -> Device:
     """A device, or what a shipped description says of one that need not be here."""
     from .. import configs
 
-    described = configs.target(options["target"]) if options["target"] in configs.targets() else None
-    return described or measured_on(options, entry)
+    if options.target in configs.targets():
+        return Device(configs.target(options.target))
+    return device_of(options, entry)
 
 
 def _by_kind(space: Space) -> dict[str, list[Decision]]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSchedule, UsageError
-from ..search.tasks.command_line import command_line
-from ..search.tasks.interface import interface_of
-from .options import all_work, pins, sampler
+from ..search.tasks.command_line import Options
+from ..search.tasks.task import Task
+from .lookup import device_of, interface_asked, space_of
+from .options import SearchOptions, all_work, pins, sampler
 from .output import Output, by_clock, latency, number, percent
 from .progress import Progress, State
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     Result = tuple[Entry, dict[str, Any]]
 
 
-def run(options: Mapping[str, Any], output: Output, started: float) -> int:
+def run(options: SearchOptions, output: Output, started: float) -> int:
     """Tune everything that the options name; `started` is when the process began (`time.monotonic`).
 
     Returns 0.  Raises the errors of the exit codes.  Of several workloads, one for
@@ -32,18 +34,18 @@ def run(options: Mapping[str, Any], output: Output, started: float) -> int:
     for index, entry in enumerate(entries):
         if len(entries) > 1:
             output.line(f"\n[{index + 1}/{len(entries)}] {entry.name}")
-        if options.get("dry_run"):
+        if options.dry_run:
             _dry_run(options, entry, output)
             continue
         try:
-            asked = {**options, "trace": _trace(options.get("trace"), index, len(entries))}
+            asked = replace(options, trace=_trace(options.trace, index, len(entries)))
             results.append((entry, _tune(asked, entry, output, started if index == 0 else None)))
         except NoSchedule as error:
             if len(entries) == 1:
                 raise
             output.event({"event": "note", "message": f"{entry.name}: {error}"})
             output.line(f"{entry.name}: {error}")
-    if len(entries) > 1 and not options.get("dry_run"):
+    if len(entries) > 1 and not options.dry_run:
         _overview(results, entries, output)
     return 0
 
@@ -71,14 +73,14 @@ def _overview(results: list[Result], entries: list[Entry], output: Output) -> No
         )
 
 
-def settings_of(options: Mapping[str, Any], entry: Entry, started: float | None) -> TuneSettings:
+def settings_of(options: SearchOptions, entry: Entry, started: float | None) -> TuneSettings:
     """The options as validated settings; what no option says the entry's file does, and then the preset."""
     from ..configs import preset
     from ..search.tuning.settings import settings
 
-    budgets = [entry.budget, *([preset(options["preset"])] if options.get("preset") else [])]
+    budgets = [entry.budget, *([preset(options.preset)] if options.preset else [])]
     budget = {
-        name: next((v for v in (options.get(name), *(getattr(b, name) for b in budgets)) if v is not None), None)
+        name: next((v for v in (getattr(options, name), *(getattr(b, name) for b in budgets)) if v is not None), None)
         for name in ("trials", "seconds", "stop_at", "seed", "sampler", "threads")
     }
     sampler(budget["sampler"])
@@ -86,14 +88,12 @@ def settings_of(options: Mapping[str, Any], entry: Entry, started: float | None)
     program = {"workload": work.name, "params": dict(work.shape)} if work.params else {"script": work.script}
     return settings(
         **program, **{name: value for name, value in budget.items() if value is not None},
-        dtype=work.dtype, target=options["target"],
-        interface=interface_of(work, entry.interface, options.get("interface")),
-        pins=pins(options.get("pin") or ()), address=options.get("address"),
-        db=options.get("db"), resume=options["resume"], start=started, trace=options.get("trace"),
+        dtype=work.dtype, target=options.target, interface=interface_asked(options, entry), pins=pins(options.pin),
+        address=options.address, db=options.db, resume=options.resume, start=started, trace=options.trace,
     )  # fmt: skip
 
 
-def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: float | None) -> dict[str, Any]:
+def _tune(options: SearchOptions, entry: Entry, output: Output, started: float | None) -> dict[str, Any]:
     asked = settings_of(options, entry, started)
     title = f"tuning {entry.work} for {asked.target}"
     state = State(title, limit_trials=asked.trial_limit, limit_seconds=asked.seconds)
@@ -128,7 +128,7 @@ def speed(done: Mapping[str, Any]) -> str:
     return told
 
 
-def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Mapping[str, Any]) -> None:
+def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, Any]) -> None:
     """What was found, how good that is, what failed, where it is kept, and how to see it again."""
     if output.is_json:
         return
@@ -137,8 +137,10 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
     if done.get("baseline_us"):
         speedup = done["baseline_us"] / done["latency_us"]
         untuned = f"{latency(done['baseline_us'])}, a speed-up of {number(speedup)}"
-    chosen = {"only": entry.name} if options.get("suite") or options.get("config") else {}
-    again = command_line({**options, **chosen, "threads": options.get("threads") or entry.budget.threads}, "replay")
+    again = replace(
+        options, threads=options.threads or entry.budget.threads,
+        only=entry.name if options.suite or options.config else options.only,
+    )  # fmt: skip
     rows = [
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
@@ -151,7 +153,7 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
         ("time", activities(done["activities"])),
         ("failures", failed),
         ("record", f"{done['record']} in {done['db']}"),
-        ("replay", again),
+        ("replay", again.command("replay")),
     ]  # fmt: skip
     output.line()
     output.table("best kernel", ("", ""), rows)
@@ -164,18 +166,17 @@ def activities(spent: Mapping[str, float]) -> str:
     return f"{percent(share)} for candidates: " + ", ".join(f"{name} {seconds:.1f} s" for seconds, name in parts)
 
 
-def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
+def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
     """Derive the space and say what would be searched; nothing is built."""
-    from .lookup import measured_on, space_of
-
-    asked = settings_of(options, entry, None)
-    target = measured_on(options, entry)
-    space = space_of(options, entry, target)
+    asked, device = settings_of(options, entry, None), device_of(options, entry)
+    space = space_of(Task(entry.work, device.target, interface_asked(options, entry)), device)
     if not space.sketches:
         raise UsageError(f"the rules find nothing to schedule in {entry.work}")
-    output.event({"event": "dry_run", "workload": entry.work.name, "target": target.key, "trials": asked.trial_limit,
-                  "sketches": len(space.sketches), "size": space.size})  # fmt: skip
+    output.event({
+        "event": "dry_run", "workload": entry.work.name, "target": device.target.key, "trials": asked.trial_limit,
+        "sketches": len(space.sketches), "size": space.size,
+    })  # fmt: skip
     output.line(
         f"would search {len(space.sketches)} sketches with {space.size:.3g} candidates of {entry.work} "
-        f"on {target.key}"
+        f"on {device.target.key}"
     )

@@ -32,7 +32,45 @@ _CHUNK = 4096  # rows whose columns stay in cache together
 _SIZES = ("tile:", "work_group", "parallel", "threads")  # the raw feature of a size is its logarithm
 
 
-class FeatureMap:
+class Estimates:
+    """The estimates of candidates of a space's sketches: (N, D) arrays of alternatives, of one sketch each."""
+
+    def __init__(self, sketches: Sequence[Sketch], target: Target) -> None:
+        self.sketches = tuple(sketches)
+        self._parts = [_parts(sketch, target) for sketch in self.sketches]
+
+    def estimate(self, number: int, population: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Base-2 logarithm of time, up to a constant of the workload, (N,)."""
+        self._check(number, population)
+        out = np.zeros(len(population), np.float32)
+        for start, rows in _chunks(population):
+            parts = self._parts[number]
+            if parts:
+                each = [part.estimate(rows[:, part.start : part.stop]) for part in parts]
+                out[start : start + len(rows)] = _together(parts, each)
+        return out
+
+    def blocks(self, number: int, population: NDArray[np.int64]) -> list[tuple[float, Columns]]:
+        """For each block that one sketch schedules, its points and the derived columns that its estimate follows from.
+
+        What a fit of the estimate needs; columns are (N,) or (1,) each.
+        """
+        self._check(number, population)
+        return [
+            (part.geometry.points, part.geometry.derive(part.candidates(population[:, part.start : part.stop])))
+            for part in self._parts[number]
+        ]
+
+    def _check(self, number: int, population: NDArray[np.int64]) -> None:
+        width = len(self.sketches[number].decisions)
+        if population.ndim != 2 or population.shape[1] != width:
+            raise ValueError(
+                f"a population of sketch `{self.sketches[number].name}` must have the shape (N, {width}), "
+                f"one column per decision, but got {population.shape}"
+            )
+
+
+class FeatureMap(Estimates):
     """Candidates of a space's sketches as rows of numbers.
 
     `columns` names the F features; `matrix(sketch number, X)` gives them for X, an (N, D) array of
@@ -43,8 +81,7 @@ class FeatureMap:
     """
 
     def __init__(self, sketches: Sequence[Sketch], target: Target, order: Sequence[int] | None = None) -> None:
-        self.sketches = tuple(sketches)
-        self._parts = [_parts(sketch, target) for sketch in self.sketches]
+        super().__init__(sketches, target)
         found: dict[int, list[str]] = {}
         try:
             for number in range(len(self.sketches)) if order is None else order:
@@ -71,50 +108,21 @@ class FeatureMap:
                 out[start : start + len(rows), self._position[name]] = values
         return out
 
-    def estimate(self, number: int, population: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
-        self._check(number, population)
-        out = np.zeros(len(population), np.float32)
-        for start, rows in _chunks(population):
-            out[start : start + len(rows)] = self._columns(number, rows)[ESTIMATE]
-        return out
-
-    def blocks(self, number: int, population: NDArray[np.int64]) -> list[tuple[float, Columns]]:
-        """For each block that one sketch schedules, its points and the derived columns that its estimate follows from.
-
-        What a fit of the estimate needs; columns are (N,) or (1,) each.
-        """
-        self._check(number, population)
-        return [
-            (part.geometry.points, part.geometry.derive(part.candidates(population[:, part.start : part.stop])))
-            for part in self._parts[number]
-        ]
-
     def _columns(self, number: int, population: NDArray[np.int64]) -> Columns:
         if not self._parts[number]:
             return self._choices(number, population)
         columns: Columns = {}
-        times: Vector = np.zeros(1, np.float32)
-        total = 0.0
+        each: list[Vector] = []
         for part in self._parts[number]:
             mine = part.columns(population[:, part.start : part.stop])
-            times = np.asarray(times + np.exp2(mine[ESTIMATE]) * part.geometry.points, np.float32)
-            total += part.geometry.points
+            each.append(mine[ESTIMATE])
             columns.update({part.prefix + name: values for name, values in mine.items()})
-        columns[ESTIMATE] = log2(times / np.float32(max(total, 1.0)))
+        columns[ESTIMATE] = _together(self._parts[number], each)
         return columns
 
     def _choices(self, number: int, population: NDArray[np.int64]) -> Columns:
         """The numbers of a sketch that is a user's schedule; of its time nothing is known, so it counts as one."""
         return {ESTIMATE: np.zeros(1, np.float32), **self.sketches[number].columns(population)}
-
-    def _check(self, number: int, population: NDArray[np.int64]) -> None:
-        width = len(self.sketches[number].decisions)
-        if population.ndim != 2 or population.shape[1] != width:
-            raise ValueError(
-                f"a population of sketch `{self.sketches[number].name}` must have the shape (N, {width}), "
-                f"one column per decision, but got {population.shape}"
-            )
 
 
 class _Part:
@@ -129,12 +137,19 @@ class _Part:
         """The population's decisions, decoded."""
         return Candidates(self.part, population, self.target)
 
+    def estimate(self, population: NDArray[np.int64]) -> Vector:
+        """The estimate alone, (N,) or (1,)."""
+        return self._estimate(self.geometry.derive(self.candidates(population), alone=True))
+
     def columns(self, population: NDArray[np.int64]) -> Columns:
         """The columns of the techniques and derived ones, (N,) or (1,) each."""
         candidates = self.candidates(population)
-        derived, units = self.geometry.derive(candidates), float(self.geometry.target.units)
-        derived[ESTIMATE] = estimate(derived, float(self.geometry.lanes), units, self.weights)
+        derived = self.geometry.derive(candidates)
+        derived[ESTIMATE] = self._estimate(derived)
         return {name: _scaled(name, values) for name, values in columns(candidates).items()} | derived
+
+    def _estimate(self, derived: Columns) -> Vector:
+        return estimate(derived, float(self.geometry.lanes), float(self.geometry.target.units), self.weights)
 
 
 def _parts(sketch: Sketch, target: Target) -> list[_Part]:
@@ -145,6 +160,16 @@ def _parts(sketch: Sketch, target: Target) -> list[_Part]:
         parts.append(_Part(part, target, prefix, start))
         start = parts[-1].stop
     return parts
+
+
+def _together(parts: Sequence[_Part], each: Sequence[Vector]) -> Vector:
+    """The estimate of a sketch from those of its parts."""
+    times: Vector = np.zeros(1, np.float32)
+    total = 0.0
+    for part, found in zip(parts, each, strict=True):
+        times = np.asarray(times + np.exp2(found) * part.geometry.points, np.float32)
+        total += part.geometry.points
+    return log2(times / np.float32(max(total, 1.0)))
 
 
 def _scaled(name: str, values: Vector) -> Vector:

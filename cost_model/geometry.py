@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
-from ..ir.expr import DOT_STEPS
 from ..space.design.contiguity import square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
 from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Identity, Layout, meeting
@@ -47,15 +46,16 @@ class Geometry:
         self.lanes = np.float32(target.vector_lanes(self.output.dtype))
         self.points = float(np.prod([axis.extent for axis in self.axes], dtype=np.float64))
 
-    def derive(self, candidates: Candidates) -> Columns:
+    def derive(self, candidates: Candidates, alone: bool = False) -> Columns:
         """All derived columns of N candidates: sizes as base-2 logarithms, shares and flags as they are.
 
-        A column that is the same for the whole population may have a single element.
+        A column that is the same for the whole population may have a single element.  Some that the estimate does not
+        follow from are left out where it is wanted `alone`.
         """
         cover = covers(candidates)
         out: Columns = {}
         self._registers(cover, candidates, out)
-        self._memory(cover, candidates, out)
+        self._memory(cover, candidates, out, alone)
         self._edges(cover, candidates, out)
         self._parallel(cover, candidates, out)
         self._copies(cover, candidates, out)
@@ -84,8 +84,8 @@ class Geometry:
 
     def _registers(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         dot = self.part.structure.dot
-        if dot is not None:  # a step is one of words of four bytes
-            cover = cover.in_steps(dot, DOT_STEPS)
+        if dot is not None:  # a step is one of words of 32 bits
+            cover = cover.in_steps(dot, self.part.anchor.dot_steps)
             out["products"] = np.full(1, self.target.products_at_once(self.part.anchor.signs), np.float32)
         lane = cover.levels["lane"][self.vec]
         vectors = cover.levels["reg"][self.vec] / lane
@@ -172,86 +172,95 @@ class Geometry:
         loads["inlined"] = np.where(inlined, np.where(access == CONTIGUOUS, vectors, elements), np.float32(0))
         return loads
 
-    def _memory(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
-        sizes: dict[str, list[Vector]] = {level: [] for level in cover.path}
-        held: dict[str, list[Vector]] = {level: [] for level in cover.path}
+    def _memory(self, cover: Cover, candidates: Candidates, out: Columns, alone: bool) -> None:
+        """What is touched and moved; without the bytes of each level where the estimate is wanted `alone`."""
+        line, shape = np.float32(self.target.line_bytes), (len(cover.path), len(candidates))
+        sizes: list[Vector] = []
+        held: list[Vector] = []
         for number, operand in enumerate(self.operands):
             width = np.float32(dtypes.bits(operand.dtype) / 8)
             runs, apart = self._runs(cover, candidates, out, number)
-            for level in cover.path:
-                lines = np.maximum(np.float32(self.target.line_bytes) / (runs[level] * width), ONE)
-                sizes[level].append(cover.footprint(operand, level) * width * lines)
-                # Runs a power of two apart lie in some sets of a cache and leave the others empty.
-                held[level].append(sizes[level][-1] * np.maximum(apart[level] / (runs[level] * width * lines), ONE))
-        totals = {level: np.asarray(sum(held[level]), np.float32) for level in cover.path}
-        tiles = {level: cover.tiles(level) for level in cover.path}
-        for level in cover.nest[:-1]:
-            out[f"bytes:{level}"] = log2(totals[level])
-            for number in range(len(self.operands)):
-                out[f"bytes:op{number}:{level}"] = log2(sizes[level][number])
-        caches = {"l1": self.target.l1_bytes, "l2": self.target.l2_bytes, "l3": self.target.l3_bytes}
-        for cache, capacity in caches.items():
-            moved = np.zeros(1, np.float32)
-            for number, operand in enumerate(self.operands):
-                passes = np.float32(SUM_PASSES if operand.is_output else 1)
-                own = [size[number] for size in sizes.values()]
-                moved = moved + passes * _traffic(cover.path, own, totals, tiles, capacity)
-            # All threads share the last cache: what it holds as a whole is there in the next call as well.  A part in
-            # chunks finds there what an earlier stage of its chunk left.
-            if cache == "l3":
-                moved = np.where(totals[cover.nest[-1]] <= capacity, np.float32(0), moved)
-            out[f"traffic:{cache}"] = log2(moved / np.float32(self.points))
-        for name, level in (("conflicts", "conflict"), ("collisions", "collision")):
-            each = [out[f"{level}:op{number}"] for number in range(len(self.operands))]
+            lines = np.maximum(line / (runs * width), ONE)
+            sizes.append(cover.footprint(operand, "path") * width * lines)
+            # Runs a power of two apart lie in some sets of a cache and leave the others empty.
+            held.append(sizes[-1] * np.maximum(apart / (runs * width * lines), ONE))
+        totals = np.broadcast_to(np.asarray(sum(held), np.float32), shape)
+        if not alone:
+            for level in cover.nest[:-1]:
+                out[f"bytes:{cover.path[level]}"] = log2(totals[level])
+                for number, size in enumerate(sizes):
+                    out[f"bytes:op{number}:{cover.path[level]}"] = log2(size[level] if size.ndim > 1 else size)
+        self._moved(cover.tiles("path"), totals, [np.broadcast_to(size, shape) for size in sizes], out)
+        for name, one in (("conflicts", "conflict"), ("collisions", "collision")):
+            each = [out[f"{one}:op{number}"] for number in range(len(self.operands))]
             out[name] = np.asarray(sum(each), np.float32)
 
-    def _runs(
-        self, cover: Cover, candidates: Candidates, out: Columns, number: int
-    ) -> tuple[Columns, Columns]:
-        """Per level, the run of neighbouring elements in the candidates' layouts, and the bytes that runs are apart.
+    def _moved(self, tiles: Vector, totals: Vector, sizes: Sequence[Vector], out: Columns) -> None:
+        """Bytes of all operands that come from behind each cache; levels are the rows, (P, N).
+
+        Where the tiles of a level fit into a cache, each of them is loaded once; and where the next loop does not move
+        an operand, it stays for that loop as well.
+        """
+        caches = {"l1": self.target.l1_bytes, "l2": self.target.l2_bytes, "l3": self.target.l3_bytes}
+        fits = totals <= np.asarray(list(caches.values()), np.float32)[:, None, None]
+        moved: Vector = np.zeros(1, np.float32)
+        for operand, size in zip(self.operands, sizes, strict=True):
+            kept = np.where(size[1:] == size[:-1], tiles[1:] * size[1:], tiles[:-1] * size[:-1])
+            least = np.where(fits[:, :-1], kept, np.float32(np.inf)).min(axis=1)
+            found = np.where(fits[:, -1], size[-1], np.minimum(least, tiles[0] * size[0]))
+            moved = moved + np.float32(SUM_PASSES if operand.is_output else 1) * found
+        for cache, within, bytes_ in zip(caches, fits[:, -1], moved, strict=True):
+            # All threads share the last cache: what it holds as a whole is there in the next call as well.  A part in
+            # chunks finds there what an earlier stage of its chunk left.
+            outside = np.where(within, np.float32(0), bytes_) if cache == "l3" else bytes_
+            out[f"traffic:{cache}"] = log2(outside / np.float32(self.points))
+
+    def _runs(self, cover: Cover, candidates: Candidates, out: Columns, number: int) -> tuple[Vector, Vector]:
+        """The run of neighbouring elements in the candidates' layouts, and the bytes that runs are apart, (P, N).
 
         Adds how much runs compete for places in a cache.
         """
         operand = self.operands[number]
         if not operand.dims:
             out[f"conflict:op{number}"] = out[f"collision:op{number}"] = np.zeros(1, np.float32)
-            lines = {level: np.full(1, self.target.line_bytes, np.float32) for level in cover.path}
+            lines = np.full(1, self.target.line_bytes, np.float32)
             return lines, lines
-        levels = ("reg", *cover.path)
         choices, chosen = self._read(candidates, number)
-        runs: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
-        apart: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
+        found: dict[str, tuple[Vector, Vector]] = {}
         for index, (read, layout) in enumerate(choices):
             here = np.flatnonzero(chosen == index)
             if not len(here):
                 continue
             if len(here) == len(chosen):
-                runs, apart = self._laid_out(read, layout, cover, levels, None)
+                found = self._laid_out(read, layout, cover, None)
                 break
-            some_runs, some_apart = self._laid_out(read, layout, cover, levels, here)
-            for level in levels:
-                runs[level][here], apart[level][here] = some_runs[level], some_apart[level]
-        for name, level in (("conflict", "panel"), ("collision", "reg")):
-            rows = cover.footprint(operand, level) / runs[level]
-            out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / self.target.l1_bytes), np.float32(0))
+            for level, vectors in self._laid_out(read, layout, cover, here).items():
+                shape = (*cover.levels[level][0].shape[:-1], len(chosen))
+                known = found.setdefault(level, (np.ones(shape, np.float32), np.ones(shape, np.float32)))
+                for whole, some in zip(known, vectors, strict=True):
+                    whole[..., here] = some
+        (runs, apart), (tile_runs, tiles_apart) = found["path"], found["reg"]
+        rows = cover.footprint(operand, "panel") / runs[0]
+        tiles = cover.footprint(operand, "reg") / tile_runs
+        competing = {"conflict": rows * apart[0], "collision": tiles * tiles_apart}
+        for name, size in competing.items():
+            out[f"{name}:op{number}"] = np.maximum(log2(size / self.target.l1_bytes), np.float32(0))
         return runs, apart
 
     def _laid_out(
-        self, operand: Operand, layout: Layout, cover: Cover, levels: Sequence[str], rows: NDArray[np.intp] | None
-    ) -> tuple[Columns, Columns]:
-        """What `_runs` tells, for one layout of some rows of the candidates, or of all of them."""
+        self, operand: Operand, layout: Layout, cover: Cover, rows: NDArray[np.intp] | None
+    ) -> dict[str, tuple[Vector, Vector]]:
+        """What `_runs` tells, of register tiles too, for one layout of some rows of the candidates, or of all."""
 
         def of(vectors: Sequence[Vector]) -> Sequence[Vector]:
-            return vectors if rows is None else [v if len(v) == 1 else v[rows] for v in vectors]
+            return vectors if rows is None else [v if v.shape[-1] == 1 else v[..., rows] for v in vectors]
 
         order = layout.order(operand, of(cover.levels["reg"]))
         width = dtypes.bits(operand.dtype) / 8
-        runs: Columns = {}
-        apart: Columns = {}
-        for level in levels:
-            reach = of(cover.reach(operand, level))
-            runs[level], apart[level] = lines_of.runs(order, reach, operand.shape, width, self.target)
-        return runs, apart
+        return {
+            level: lines_of.runs(order, of(cover.reach(operand, level)), operand.shape, width, self.target)
+            for level in ("reg", "path")
+        }
 
     def _edges(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         wasted, tails = candidates.executed, ONE
@@ -370,16 +379,3 @@ def _held(live: Sequence[Vector]) -> Vector:
         return ONE
     return np.asarray(sum(live) - np.max(np.broadcast_arrays(*live), axis=0) + ONE, np.float32)
 
-
-def _traffic(nest: tuple[str, ...], sizes: list[Vector], totals: Columns, tiles: Columns, capacity: int) -> Vector:
-    """Bytes of one operand that come from behind a cache of `capacity` bytes.
-
-    Where the tiles of a level fit, each of them is loaded once; and where the next loop does not move the
-    operand, it stays for that loop as well.
-    """
-    moved = tiles[nest[0]] * sizes[0]
-    for level, outer, size, grown in zip(nest, nest[1:], sizes, sizes[1:], strict=False):
-        fits = totals[level] <= capacity
-        kept = np.where(grown == size, tiles[outer] * grown, tiles[level] * size)
-        moved = np.where(fits, np.minimum(moved, kept), moved)
-    return np.where(totals[nest[-1]] <= capacity, sizes[-1], moved)

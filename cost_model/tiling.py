@@ -1,11 +1,11 @@
 """How a candidate's loops cover its iteration domain, level by level, for whole populations.
 
 Levels from the inside out: `lane` (one vector), `step` (the register tile in one step of the reduction), `reg` (the
-register tile with its unrolled reduction steps),
-`panel` (the register tile over the whole reduction), `block` (neighbouring tiles), then `in1`, `in2`, ... with
-one more of the outer loops complete, in the order in which the candidate nests them.  `block in all panels`,
-`in1 in all panels`, ... are these after the loop over panels, where that is the next one.  `chunk` is what one
-iteration of the shared (parallel) loops covers.
+register tile with its unrolled reduction steps), `panel` (the register tile over the whole reduction), `block`
+(neighbouring tiles).  `path` are many levels at once, in the rows of its vectors: `panel`, `block`, then `in1`, `in2`,
+... with one more of the outer loops complete, in the order in which the candidate nests them; after each of `block`,
+`in1`, ... there is `block in all panels`, ..., the same after the loop over panels, where that is the next one.
+`chunk` is what one iteration of the shared (parallel) loops covers.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ ONE: Vector = np.ones(1, np.float32)
 class Cover:
     """Per level and axis, how many points of the axis one tile of the level covers, (N,) or (1,) each.
 
-    `nest` names the levels of loops from the inside out, `path` those and the ones between them in which all panels of
-    a reduction have run as well.  `extents` are what tiles cut: of the fused `pair` of axes, outer and inner, the inner
+    `path` names the P levels of loops from the inside out, the ones in which all panels of a reduction have run as well
+    included, and `levels["path"]` has a row for each, (P, N) or (P, 1).  `nest` are the numbers of the others among
+    them.  `extents` are what tiles cut: of the fused `pair` of axes, outer and inner, the inner
     one has the points of both where `fused`, and its tiles do not end with a row.
     """
 
     axes: tuple[Axis, ...]
     levels: Mapping[str, tuple[Vector, ...]]
-    nest: tuple[str, ...]
     path: tuple[str, ...]
+    nest: tuple[int, ...]
     extents: tuple[Vector, ...]
     fused: Vector
     pair: tuple[int, int] | None = None
@@ -112,35 +113,36 @@ def covers(candidates: Candidates) -> Cover:
     fused = floats(candidates.fused)
     block = _blocks(candidates, panel, extents, fused)
     step = [ONE if a.kind == "reduce" else r for a, r in zip(axes, reg, strict=True)]
-    levels = {"lane": lane, "step": step, "reg": reg, "panel": panel, "block": block}
     place = {axis: floats(at) for axis, at in candidates.position.items()}
     shared = floats(candidates.shared)
-
-    def inside(first: Vector, around: bool = False) -> list[Vector]:
-        """The loops from position `first` on are complete, and if `around`, one over panels around them as well."""
-        found = []
-        all_panels = first <= shared if around else first < shared
-        for n, (axis, cover) in enumerate(zip(axes, block, strict=True)):
-            done = place[n] >= first if n in place else (axis.kind == "reduce") & all_panels
-            found.append(np.where(done, np.maximum(extents[n], cover), cover))
-        return found
-
-    nest, path = ["panel", "block"], ["panel"]
+    chunk = [np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, block, strict=True)]
+    for n, at in place.items():
+        chunk[n] = np.where(at >= shared, np.maximum(extents[n], block[n]), block[n])
+    path, nest, firsts, around = ["panel", "block"], [0, 1], list[int](), list[bool]()
     for complete in range(len(place) + 1):
-        first = np.full(1, len(place) - complete, np.float32)
         if complete:
-            nest.append(f"in{complete}")
-            levels[nest[-1]] = inside(first)
-        path.append(nest[-1])
+            nest.append(len(path))
+            path.append(f"in{complete}")
+            firsts.append(len(place) - complete)
+            around.append(False)
         if candidates.panelled is not None and complete < len(place):
-            path.append(f"{nest[-1]} in all panels")
-            levels[path[-1]] = inside(first, around=True)
-    levels["chunk"] = [
-        np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, inside(shared), strict=True)
-    ]
+            path.append(f"{path[-1]} in all panels")
+            firsts.append(len(place) - complete)
+            around.append(True)
+    first = np.asarray(firsts, np.float32)[:, None]
+    in_all_panels = np.where(np.asarray(around, bool)[:, None], first <= shared, first < shared)
+    paths = []
+    for n, axis in enumerate(axes):
+        # Loops from position `first` on are complete, and reductions where a loop over panels around these is.
+        done = place[n] >= first if n in place else in_all_panels if axis.kind == "reduce" else np.zeros((1, 1), bool)
+        whole = np.where(done, np.maximum(extents[n], block[n]), block[n])
+        rows = np.empty((len(path), max(len(panel[n]), whole.shape[1])), np.float32)
+        rows[0], rows[1], rows[2:] = panel[n], block[n], whole
+        paths.append(rows)
+    levels = {"lane": lane, "step": step, "reg": reg, "panel": panel, "block": block, "chunk": chunk, "path": paths}
     held = {name: tuple(vectors) for name, vectors in levels.items()}
     cut = tuple(floats(extent) for extent in candidates.extent)
-    return Cover(axes, held, tuple(nest), tuple(path), cut, fused, pair)
+    return Cover(axes, held, tuple(path), tuple(nest), cut, fused, pair)
 
 
 def _blocks(

@@ -1,12 +1,21 @@
 """Programs: what they are, what they mean, and what can be proven of them.
 
-This package holds expressions and statements as immutable values (`expr`, `stmt`), their script form (`script`), the
-interpreter that defines what they compute (`interpreter`), the rules that every program keeps (`verify`), layouts and
-pad values (`layout`), integer arithmetic and exact sets (`arith`, `affine`), and the passes that need no target
-(`passes`).  Three questions have one home each: what holds at a place (`context`), what a statement reads and writes
+A module imports those that stand before it in this order, never one behind it::
+
+    caches, collection, deadline             what is remembered, when Python collects garbage, when time is over
+    node, dtypes, numbers                    values, element types, and how they are stored and converted
+    expr, text, type_check, isa, target      expressions, their text, the types that operations take, what devices have
+    statements, arith                        statements, integer arithmetic by rules and intervals
+    syntax, printer, stmt, tracing           expressions read from text, programs as text, functions and modules
+    affine, context, layout                  exact sets, what holds at a place, index maps and pad values
+    dataflow, analysis                       what statements read and write, whether two iterations meet
+    script, interpreter, verify              programs read from text, what they compute, the rules that they keep
+    passes, picture                          rewrites that need no target
+
+Three questions have one home each: what holds at a place (`context`), what a statement reads and writes
 (`dataflow.accesses`, over the instances that `dataflow.instances` gives), and whether two iterations meet
 (`dataflow.meets` quickly, `dataflow.dependence` exactly).
 
-It knows nothing of schedules, of the search, or of how code is generated, and imports no other package; it is the only
-one that uses isl.  `target.Target` is plain data here, which `backends` fills in from the machine.
+The package knows nothing of schedules, of the search, or of how code is generated, and imports no other package; it is
+the only one that uses isl.  `target.Target` is plain data here, which `backends` fills in from the machine.
 """

@@ -57,6 +57,15 @@ DOT_CALLS = ("dot_4x8packed_uu", "dot_4x8packed_us", "dot_4x8packed_su", "dot_4x
 The letters at the end say whether the bytes of `a` and of `b` are signed.  The names are those of OpenCL C, whose
 functions give the sum of the products alone.
 """
+PAIR_STEPS = 2
+"""Products that a dot product of pairs of bfloat16 adds up."""
+PAIR_CALLS = ("dot_2x16packed_bf",)
+"""``f(a, b, c)``: `c`, a float32, and the two products of the bfloat16 halves of `a` with those of `b`, words of int32.
+
+The upper halves are multiplied and added first, then the lower ones, each time rounded once, to the nearest float32, of
+two the even one.  Subnormal numbers count as zeros of their sign, in `c`, in the halves and in both sums.  It is what
+x86 does in `vdpbf16ps`.
+"""
 MATH_CALLS = (
     "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
 )  # fmt: skip
@@ -66,7 +75,7 @@ SUBGROUP_CALLS = {"+": "subgroup_add", "min": "subgroup_min", "max": "subgroup_m
 
 Where items come one after the other each updates it by its own `e`, which is the value of the call.
 """
-FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *SUBGROUP_CALLS.values())
+FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values())
 """All that a call may name, but for the lazy ``if_then_else``."""
 
 BARRIERS = ("barrier_shared", "barrier_global", "barrier_shared_global")
@@ -84,6 +93,7 @@ class Expr(Node):
     ``==`` and ``!=`` compare structure, but build too in a traced function (`tracing`).
     """
 
+    is_operand = True
     dtype: str
 
     def __add__(self, other: ExprLike) -> Expr:
@@ -142,18 +152,15 @@ class Expr(Node):
         return binary("==", self, other)
 
     def __ne__(self, other: object) -> bool:
-        built = self._traced("!=", other) if TRACING and get_ident() in TRACING else NotImplemented
-        return not self == other if built is NotImplemented else built
-
-    def _traced(self, _op: str, _other: Any) -> Any:
-        from .tracing import build, refuse_hash
-
-        return refuse_hash(self) if _op == "hash" else build(_op, self, _other)
+        if TRACING and (tracer := TRACING.get(get_ident())) is not None:
+            built: bool = tracer.build("!=", self, other)
+            return built
+        return not self == other
 
     def __bool__(self) -> bool:
-        from .tracing import refuse_truth
-
-        return refuse_truth(self)
+        if TRACING and (tracer := TRACING.get(get_ident())) is not None:
+            tracer.refuse_truth(self)
+        raise TypeError(f"`{self!r}` is an expression, which is neither true nor false before it runs")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -378,10 +385,9 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
 
 def _operate(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """What an operator of Python builds: in a traced function what the script would, with types brought together."""
-    if TRACING and get_ident() in TRACING:
-        from .tracing import build
-
-        return build(op, a, b)
+    if TRACING and (tracer := TRACING.get(get_ident())) is not None:
+        built: Expr = tracer.build(op, a, b)
+        return built
     return binary(op, a, b)
 
 

@@ -1,4 +1,4 @@
-"""What instruction sets and kinds of devices have, as data: vector registers, masks of lanes, dot products of bytes.
+"""What instruction sets and kinds of devices have, as data: vector registers, masks of lanes, dot products.
 
 A row of `VECTORS` or `DOT_PRODUCTS` names the features that a CPU must have for it, by LLVM's names.
 """
@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from .expr import DOT_STEPS, PAIR_STEPS
+
 SIGNS = ("uu", "us", "su", "ss")
 """Whether the bytes of the two operands of a dot product are signed."""
+PAIRS = "bf"
+"""In the place of signs: the operands are pairs of bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class DotProduct:
-    """An instruction that adds the products of four bytes and four others to each lane of 32 bits.
+    """An instruction that adds the products of four bytes and four others, or of two bfloat16, to each lane of 32 bits.
 
     It takes operands of these `signs`, in the one order or the other, in vectors of these `bits`, the widest first.
     With `in_pairs` it multiplies 16 bits and adds two products: bytes are widened first, and it is needed twice.
@@ -44,7 +48,7 @@ class DotProduct:
     in_pairs: bool = False
 
     def takes(self, signs: str) -> bool:
-        """Whether it multiplies bytes of these signs."""
+        """Whether it multiplies operands of these signs."""
         return signs in self.signs or self.swapped(signs)
 
     def swapped(self, signs: str) -> bool:
@@ -74,6 +78,7 @@ DOT_PRODUCTS = (
     DotProduct("usdot", ("i8mm",), ("us",), (128,)),
     DotProduct("vpmaddwd", ("avx512bw",), SIGNS, (512, 256, 128), in_pairs=True),
     DotProduct("vpmaddwd", ("avx2",), SIGNS, (256, 128), in_pairs=True),
+    DotProduct("vdpbf16ps", ("avx512bf16", "avx512vl"), (PAIRS,), (512, 256, 128)),
 )
 """Dot products of CPUs; of several that take the same operands the first is used."""
 
@@ -84,6 +89,11 @@ def vectors_of(machine: str, features: Collection[str]) -> Vectors:
         if machine in row.machines and all(feature in features for feature in row.needs):
             return row
     return Vectors(machine or "unknown", (machine,), (), 128, 16)
+
+
+def dot_steps(signs: str) -> int:
+    """Products that one dot product of operands of these signs adds up."""
+    return PAIR_STEPS if signs == PAIRS else DOT_STEPS
 
 
 def dot_product(signs: str, features: Collection[str]) -> DotProduct | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from operator import attrgetter, is_not
 from threading import get_ident
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 N = TypeVar("N", bound="Node")
 R = TypeVar("R")
@@ -27,8 +27,21 @@ T = TypeVar("T")
 _PLAIN = frozenset({"str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations"})
 
 
-TRACING: set[int] = set()
-"""The threads that run a user's function of expressions: empty nearly always, so that asking costs nothing."""
+class Tracer(Protocol):
+    """What the operators of expressions do while a user's function of them runs (`tracing`)."""
+
+    def build(self, op: str, a: Any, b: Any) -> Any:
+        """What ``a op b`` builds."""
+
+    def refuse_hash(self, expr: Any) -> NoReturn:
+        """Raises TypeError: Python looks an expression up in a set or a dictionary."""
+
+    def refuse_truth(self, expr: Any) -> NoReturn:
+        """Raises TypeError: Python asks whether an expression is true."""
+
+
+TRACING: dict[int, Tracer] = {}
+"""By thread, for those that run a user's function of expressions: empty nearly always, so that asking costs nothing."""
 
 
 class Node:
@@ -38,7 +51,8 @@ class Node:
     _nodes: ClassVar[tuple[str, ...]] = ()
     _fields: ClassVar[Any]
     _hash: int | None = None
-    _twin: object | None = None  # the same for nodes that were found equal, so that they are compared once
+    _equal_mark: object | None = None  # one object for nodes that were found equal, so that they are compared once
+    is_operand: ClassVar[bool] = False  # whether operators of a traced function build expressions of the node
 
     def __init_subclass__(cls) -> None:
         fields = inspect.get_annotations(cls)
@@ -49,13 +63,9 @@ class Node:
         key: tuple[Any, ...] = self._fields(self)
         return key
 
-    def _traced(self, _op: str, _other: object) -> Any:
-        """What ``self op other`` builds in a traced function; `NotImplemented` asks for the structure."""
-        return NotImplemented
-
     def __hash__(self) -> int:
-        if TRACING and get_ident() in TRACING:
-            self._traced("hash", None)
+        if TRACING and (tracer := TRACING.get(get_ident())) is not None and self.is_operand:
+            tracer.refuse_hash(self)
         value = self._hash
         if value is None:
             value = hash((type(self).__name__, self._key()))
@@ -63,10 +73,9 @@ class Node:
         return value
 
     def __eq__(self, other: object) -> bool:
-        if TRACING and get_ident() in TRACING:
-            built = self._traced("==", other)
-            if built is not NotImplemented:
-                return built  # type: ignore[no-any-return]  # an expression, which only a traced function sees
+        if TRACING and (tracer := TRACING.get(get_ident())) is not None and self.is_operand:
+            built: bool = tracer.build("==", self, other)  # an expression, which only a traced function sees
+            return built
         if self is other:
             return True
         if type(self) is not type(other):
@@ -75,14 +84,14 @@ class Node:
         if (hash(self) if own is None else own) != hash(other):
             return False
         assert isinstance(other, Node)
-        twin = self._twin
-        if twin is not None and twin is other._twin:
+        mark = self._equal_mark
+        if mark is not None and mark is other._equal_mark:
             return True
         if self._key() != other._key():
             return False
-        twin = twin or other._twin or object()
-        object.__setattr__(self, "_twin", twin)
-        object.__setattr__(other, "_twin", twin)
+        mark = mark or other._equal_mark or object()
+        object.__setattr__(self, "_equal_mark", mark)
+        object.__setattr__(other, "_equal_mark", mark)
         return True
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from . import dtypes
-from .isa import ON_CPU, ON_GPU, SIGNS, VECTORS, Execution, dot_product
+from .isa import ON_CPU, ON_GPU, PAIRS, SIGNS, VECTORS, Execution, dot_product, dot_steps
 
 KINDS = ("cpu", "opencl")
 BYTE_DOTS = "cl_khr_integer_dot_product"
@@ -122,24 +122,24 @@ class Target(metaclass=_FromText):
 
     @property
     def dot_signs(self) -> tuple[str, ...]:
-        """The signs of bytes of which the device adds up four products at once; none where it has no such.
+        """The signs of bytes of which the device adds up four products at once, and `isa.PAIRS` of bfloat16.
 
-        OpenCL has functions for all, as an extension, a CPU the instructions of `isa.DOT_PRODUCTS`.
+        OpenCL has functions for all bytes, as an extension, a CPU the instructions of `isa.DOT_PRODUCTS`.
         """
         if self.kind == "opencl":
             return SIGNS if BYTE_DOTS in self.features.split() else ()
-        return tuple(signs for signs in SIGNS if dot_product(signs, self.cpu_features) is not None)
+        return tuple(signs for signs in (*SIGNS, PAIRS) if dot_product(signs, self.cpu_features) is not None)
 
     def products_at_once(self, signs: str) -> int:
-        """Products of bytes of these signs that are multiplied and added in the time of one multiply-add of floats.
+        """Products of operands of these signs that are multiplied and added in the time of one multiply-add of floats.
 
-        That is 4 where one instruction has them, also where it takes other signs (see `backends.legal.offsets`), and 2
-        where products of 16 bits are added in pairs, as drivers of CPUs do.
+        Those are all of a dot product where one instruction has them, also where it takes other signs (see
+        `backends.legal.offsets`), and 2 of bytes where products of 16 bits are added in pairs, as drivers of CPUs do.
         """
         if self.kind == "opencl":
             return 2 if self.execution.adds_pairs else 4
         rows = (dot_product(wanted, self.cpu_features) for wanted in (signs, "us"))
-        return 4 if any(row is not None and not row.in_pairs for row in rows) else 2
+        return dot_steps(signs) if any(row is not None and not row.in_pairs for row in rows) else 2
 
     @property
     def has_avx512_builtins(self) -> bool:

@@ -22,7 +22,9 @@ import numpy as np
 
 from . import dtypes
 from .expr import Expr, ExprLike, binary
-from .node import TRACING
+from .node import TRACING, Tracer
+from .syntax.intrinsics import match
+from .text import expr_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +37,7 @@ _INSTEAD = (
 
 def traced(fn: Callable[..., Any], *args: Expr, **keywords: Expr) -> Any:
     """``fn(*args, **keywords)``, in which every operator on expressions builds an expression."""
-    with _mode(True):
+    with _tracer(_Tracer()):
         return fn(*args, **keywords)
 
 
@@ -46,57 +48,59 @@ def structural(fn: Callable[P, R]) -> Callable[P, R]:
     def asked(*args: P.args, **keywords: P.kwargs) -> R:
         if not TRACING:
             return fn(*args, **keywords)
-        with _mode(False):
+        with _tracer(None):
             return fn(*args, **keywords)
 
     return asked
 
 
 @contextmanager
-def _mode(traces: bool) -> Iterator[None]:
-    """Whether operators of this thread build, and afterwards as before."""
+def _tracer(tracer: Tracer | None) -> Iterator[None]:
+    """Operators of this thread ask `tracer` inside, and whom they asked before afterwards."""
     me = get_ident()
-    before = me in TRACING
-    (TRACING.add if traces else TRACING.discard)(me)
+    before = TRACING.get(me)
+    _set(me, tracer)
     try:
         yield
     finally:
-        (TRACING.add if before else TRACING.discard)(me)
+        _set(me, before)
 
 
-@structural
-def build(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """``a op b`` of the language, operands in their common type.  Raises TypeError for what is no operand."""
-    from .script.intrinsics import match
+def _set(thread: int, tracer: Tracer | None) -> None:
+    if tracer is None:
+        TRACING.pop(thread, None)
+    else:
+        TRACING[thread] = tracer
 
-    try:
-        left, right = match(*(x.item() if isinstance(x, np.generic) else x for x in (a, b)))
-    except ValueError as error:
-        raise TypeError(f"an operand of `{op}` is no expression that fits: {error}") from None
-    if op == "/" and not dtypes.is_float(left.dtype):
+
+class _Tracer:
+    """What operators on expressions do in a traced function."""
+
+    @structural
+    def build(self, op: str, a: ExprLike, b: ExprLike) -> Expr:
+        """``a op b`` of the language, operands in their common type.  Raises TypeError for what is no operand."""
+        try:
+            left, right = match(*(x.item() if isinstance(x, np.generic) else x for x in (a, b)))
+        except ValueError as error:
+            raise TypeError(f"an operand of `{op}` is no expression that fits: {error}") from None
+        if op == "/" and not dtypes.is_float(left.dtype):
+            raise TypeError(
+                f"`{expr_text(left)} / {expr_text(right)}` divides integers: write `//` for the floor of the quotient, "
+                f"or divide T.Cast(\"float32\", {expr_text(left)})"
+            )
+        return binary(op, left, right)
+
+    @structural
+    def refuse_truth(self, expr: Expr) -> NoReturn:
+        """Raises TypeError: Python asks whether an expression is true."""
         raise TypeError(
-            f"`{_text(left)} / {_text(right)}` divides integers: write `//` for the floor of the quotient, or divide "
-            f"T.Cast(\"float32\", {_text(left)})"
+            f"`{expr_text(expr)}` is an expression, which is neither true nor false before it runs: {_INSTEAD}"
         )
-    return binary(op, left, right)
 
-
-@structural
-def refuse_truth(expr: Expr) -> NoReturn:
-    """Raises TypeError: Python asks whether an expression is true."""
-    raise TypeError(f"`{_text(expr)}` is an expression, which is neither true nor false before it runs: {_INSTEAD}")
-
-
-@structural
-def refuse_hash(expr: Expr) -> NoReturn:
-    """Raises TypeError: Python looks an expression up in a set or a dictionary."""
-    raise TypeError(
-        f"`{_text(expr)}` is an expression, which no set or dictionary holds before it runs: compare it by `==`, and "
-        f"{_INSTEAD}"
-    )
-
-
-def _text(expr: Expr) -> str:
-    from .script.printer import expr_text
-
-    return expr_text(expr)
+    @structural
+    def refuse_hash(self, expr: Expr) -> NoReturn:
+        """Raises TypeError: Python looks an expression up in a set or a dictionary."""
+        raise TypeError(
+            f"`{expr_text(expr)}` is an expression, which no set or dictionary holds before it runs: compare it by "
+            f"`==`, and {_INSTEAD}"
+        )

@@ -26,10 +26,10 @@ from ..space.design.structure import Structure, structures
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, find_block
 from .borders import borders, numbers_outside_of
+from .edges import host_tensors
 from .kinds import tensors_of
 from .layouts import TensorLayout
 from .network import Network, Operator
-from .run.layouts import host_tensors
 
 MOST = 6
 """Alternatives of one tensor."""

@@ -30,12 +30,18 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
 
 
 def forms(
-    source: Source, target: Target, inputs: Shapes | None = None, winograd: bool = True
+    source: Source, target: Target, inputs: Shapes | None = None, winograd: bool = True, precision: str = "float32"
 ) -> tuple[Network, ...]:
-    """`network_of`, and the other forms of the same network (`models.forms`)."""
+    """`network_of`, and the other forms of the same network (`models.forms`), with edges and weights in `precision`.
+
+    In another precision than ``float32`` no convolution has fewer multiplications: those add up before they multiply.
+    """
     from .forms import forms_of
     from .fusion import fused
+    from .precision import WIDE, check_precision, in_precision
+    from .weights import without_subnormals
 
+    check_precision(precision)
     if not isinstance(source, Network):
         _refuse_programs(source)
         try:
@@ -48,7 +54,10 @@ def forms(
             ) from None
 
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
-    return forms_of(fused(source, target), target, winograd)
+    network = fused(source, target)
+    if precision == WIDE:
+        return forms_of(network, target, winograd)
+    return forms_of(in_precision(without_subnormals(network), precision), target, winograd=False)
 
 
 def fastest_of(made: Sequence[Network], target: Target, db: str | None = None, tuning: bool = False) -> Network:
@@ -83,6 +92,7 @@ def compile(
     seed: int = 0,
     address: str | None = None,
     winograd: bool = True,
+    precision: str = "float32",
     emit: Emit | None = None,
 ) -> Model:
     """The model of an ONNX file or a network: ``y = model(x)``.
@@ -93,13 +103,15 @@ def compile(
     `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.  Without `winograd` no
     convolution is computed with fewer multiplications than it has; a database keeps both forms of a model apart, and
     with it the form that was measured to be the faster one is used.
+    `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
+    that may be; sums stay in float32 (`models.precision`).
     """
-    from ..search.tasks.task import device_of
+    from ..search.tasks.device import Device
     from .tuning import tune_network
 
     started = time.monotonic()
-    device = device_of(target, threads)
-    network = fastest_of(forms(source, device, inputs, winograd), device, db, tuning=bool(seconds))
+    device = Device.here(target, threads)
+    network = fastest_of(forms(source, device, inputs, winograd, precision), device, db, tuning=bool(seconds))
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
         return found.model

@@ -20,8 +20,8 @@ from .elimination import Table
 from .kinds import Combination, Kind, copy_kind, kind_of, tensors_of
 from .layouts import TensorLayout
 from .network import Foreign, Network, Node
-from .run.views import sharing_of
 from .tasks import weights_of
+from .views import sharing_of
 
 Alternatives = Mapping[str, tuple[TensorLayout, ...]]
 """By tensor, the first as ONNX has it."""

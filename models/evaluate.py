@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.samples import Reference
 from ..errors import InternalError, ModelProblem, UsageError
 from ..ir.caches import cached
+from ..ir.numbers import bfloat16_bits
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
 from .network import Array, Foreign, Network, Node, Operator, Tensor
@@ -32,13 +33,14 @@ def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) 
             left[name] -= 1
             if not keep and not left[name] and name not in network.outputs:
                 del values[name]
-    return values if keep else {name: values[name] for name in network.outputs}
+    wanted = values if keep else network.outputs
+    return {name: _as_told(network, name, values[name]) for name in wanted}
 
 
 def outputs_of(network: Network, node: Node, values: Mapping[str, Array]) -> dict[str, Array]:
     """What one node computes from the tensors before it."""
     if isinstance(node, Foreign):
-        return _foreign(network, node, values)
+        return _foreign(network, node, {name: _as_told(network, name, values[name]) for name in node.inputs})
     return _program(network, node, values)
 
 
@@ -48,8 +50,17 @@ def _program(network: Network, node: Operator, values: Mapping[str, Array]) -> d
     found = _reference(node.func)(given)
     results = {}
     for param, name in zip(names[len(node.inputs) :], node.outputs, strict=True):
-        results[name] = found[param].astype(network.tensors[name].dtype, copy=False)
+        dtype = network.tensors[name].dtype
+        narrow = dtype == "bfloat16"  # which NumPy has only with a package that programs do without
+        results[name] = bfloat16_bits(found[param]) if narrow else found[param].astype(dtype, copy=False)
     return results
+
+
+def _as_told(network: Network, name: str, value: Array) -> Array:
+    """A tensor in the type that the network says; bits of bfloat16 in that of ml_dtypes, where a model brings it."""
+    tensor = network.tensors.get(name)
+    narrow = tensor is not None and tensor.dtype == "bfloat16" and value.dtype == np.uint16
+    return value.view("bfloat16") if narrow else value
 
 
 @cached(512)

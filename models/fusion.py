@@ -30,10 +30,11 @@ from ..errors import ProgramError
 from ..ir.caches import cached
 from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
 from ..ir.node import children, transform, walk
-from ..ir.script.printer import expr_text
 from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
+from ..ir.text import expr_text
 from ..space.design.apply import prepared
+from ..space.design.nests import steps_of
 from ..space.design.program import Anchor, anchors, inline_chains, is_elementwise
 from ..space.design.techniques.chunks import chunk_sizes, in_chunks, shared_rows
 from ..space.schedule import Schedule
@@ -229,7 +230,12 @@ def _tidied(network: Network) -> Network:
 
 @cached(1024)
 def tidied(func: PrimFunc) -> PrimFunc:
-    """An equal program: chains of element-wise blocks inlined, readers of a reduction's result iterating over it."""
+    """An equal program: chains of element-wise blocks inlined, readers of a reduction's result iterating over it.
+
+    What the steps of a recurrence do stays as it is written.
+    """
+    if steps_of(func):
+        return func
     schedule = Schedule(transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node))
     while True:
         inline_chains(schedule)

@@ -21,8 +21,8 @@ from ..space.tree import producers
 from .laid_out import laid_out
 from .layouts import TensorLayout
 from .network import Network, Node, Operator, Tensor
-from .run.views import moves
 from .tasks import Weights, task_of, words_of
+from .views import moves
 
 Combination = tuple[TensorLayout, ...]
 """A layout for each tensor of a kind, first those that it reads."""

@@ -142,7 +142,8 @@ def problems(network: Network) -> Iterator[str]:
             yield f"`{name}` is no tensor of the network"
     for name, array in network.constants.items():
         tensor = network.tensors.get(name)
-        if tensor and (array.shape, str(array.dtype)) != (tensor.shape, tensor.dtype):
+        told = "bfloat16" if tensor and tensor.dtype == "bfloat16" and array.dtype == np.uint16 else str(array.dtype)
+        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):  # NumPy has the bits of bfloat16
             found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
             yield f"constant `{name}` is {found}, its tensor {wanted}"
     for node in network.nodes:

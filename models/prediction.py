@@ -6,18 +6,16 @@ It is meant to order what does the same work: combinations of layouts of one ope
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, prod
 
-import numpy as np
-
-from ..cost_model.features import FeatureMap
 from ..ir import dtypes
 from ..ir.caches import cached
 from ..ir.deadline import look
 from ..ir.stmt import Block, PrimFunc, read_buffers
 from ..ir.target import Target
-from ..search.tuning.evolution import Effort, by_estimate, evolve
-from ..search.tuning.search_space import SearchSpace
+from ..search.candidates.estimated import promising
+from ..search.candidates.evolution import Effort
 from ..space.design.sketch import Sketch
 from ..space.design.space import generate
 from ..space.tree import block_stores, leaf_blocks
@@ -55,17 +53,11 @@ def _filled(block: Block) -> int:
 def _least_cycles(func: PrimFunc, interface: tuple[tuple[str, str], ...], target: Target) -> float:
     """The least estimate of all sketches; infinite where the space has none with an estimate."""
     space = generate(func, target, dict(interface))
-    sketches = [k for k, sketch in enumerate(space.sketches) if sketch.parts]
-    if not sketches:
-        return inf
-    evaluate = by_estimate(FeatureMap(space.sketches, target))
     look()
-    best = inf
-    for found in evolve(SearchSpace(space), sketches, evaluate, np.random.default_rng(0), EFFORT):
-        if len(found.scores):
-            best = min(best, float(np.exp2(-found.scores[0])) * _points(space.sketches[found.sketch]))
+    known = replace(space, sketches=tuple(sketch for sketch in space.sketches if sketch.parts))
+    found = [2.0**-best.score * _points(known.sketches[best.sketch]) for best in promising(known, lambda _: EFFORT)]
     look()  # a part of the sketches is no answer that is to be kept
-    return best / target.threads
+    return min(found, default=inf) / target.threads
 
 
 def _points(sketch: Sketch) -> int:

@@ -20,7 +20,7 @@ from ..search.tasks.task import Task
 from ..space.interface import Who
 from ..space.workloads import from_func
 from .network import Network, Operator
-from .run.views import sharing_of
+from .views import sharing_of
 
 
 @dataclass(frozen=True)

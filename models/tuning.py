@@ -117,10 +117,10 @@ def tune_network(
             making = (MAKING + MAKING_EACH * len(network.nodes)) * crowding()
             ending = racing + min(making, LARGEST_RACING * seconds)
             scheduler = Scheduler(
-                guide.first_tasks(), database, executor, seconds,
-                seed=seed, start=clock.start, emit=emit, guide=guide, ending=ending,
+                guide.first_tasks(), database, executor, clock,
+                seed=seed, emit=emit, guide=guide, ending=ending,
             )  # fmt: skip
-            tracing = traced(trace, network.name, timeline, scheduler.clock, emit)
+            tracing = traced(trace, network.name, timeline, clock, emit)
             with tracing, _best_kept(guide, scheduler, earlier, database):
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
                 wholes = _wholes(guide, earlier)

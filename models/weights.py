@@ -30,12 +30,12 @@ def without_subnormals(network: Network) -> Network:
         if array.dtype not in (np.float32, np.float64):
             continue
         tiny = (array != 0) & (np.abs(array) < float(np.finfo(str(array.dtype)).smallest_normal))
-        if tiny.any() and _is_weight(network, name):
+        if tiny.any() and is_weight(network, name):
             constants[name] = np.where(tiny, np.zeros((), array.dtype), array)
     return replace(network, constants=constants)
 
 
-def _is_weight(network: Network, name: str) -> bool:
+def is_weight(network: Network, name: str) -> bool:
     """Whether nothing but sums of products reads a constant, and it does not leave the network."""
     if name in network.outputs:
         return False

@@ -86,9 +86,9 @@ class Options:
     @property
     def target(self) -> Target:
         """The CPU with these threads."""
-        from ..search.tasks.task import device_of
+        from ..search.tasks.device import Device
 
-        return device_of("cpu", self.threads)
+        return Device.here("cpu", self.threads)
 
     def compiled_by_torch(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """A graph with PyTorch alone."""

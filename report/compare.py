@@ -212,6 +212,6 @@ def _mean(found: Sequence[Ratio], spread: float, alpha: float) -> tuple[float | 
     mean = sum(math.log(each.value) for each in found) / count
     own = sum(max(0.0, each.error**2 - spread**2) for each in found) / count**2
     variance = own + spread**2 if any(each.error for each in found) else 0.0
-    doubt = sum(each.error**4 / each.freedom for each in found) / count**4  # as in `ratio`
-    reach = quantile(1 - alpha / 2, variance**2 / doubt if doubt else math.inf) * math.sqrt(variance)
+    pooled = sum(each.error**4 / each.freedom for each in found) / count**4  # as in `ratio`
+    reach = quantile(1 - alpha / 2, variance**2 / pooled if pooled else math.inf) * math.sqrt(variance)
     return exp(mean), exp(mean - reach), exp(mean + reach)

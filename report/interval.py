@@ -45,14 +45,15 @@ class Ratio:
 
     @property
     def p_value(self) -> float:
-        """How often equals would differ as much as this, found by halving."""
+        """How often equals would differ as much as this."""
         if self.error == 0.0:
             return 1.0 if self.value == 1.0 else 0.0
-        score, low, high = abs(math.log(self.value)) / self.error, 0.0, 1.0
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if quantile(1 - middle / 2, self.freedom) < score else (middle, high)
-        return high
+        score = abs(math.log(self.value)) / self.error
+        if math.isinf(self.freedom):
+            return 2 * statistics.NormalDist().cdf(-score)
+        from scipy.special import stdtr
+
+        return float(2 * stdtr(self.freedom, -score))
 
 
 def exp(x: float) -> float:
@@ -69,8 +70,8 @@ def ratio(a: Sequence[float], b: Sequence[float], spread: float) -> Ratio:
     value = exp(float(np.median(logs[1]) - np.median(logs[0])))
     variance = sum(parts) + spread**2
     # Welch and Satterthwaite: what comes from few samples is known badly, the spread is taken as known.
-    doubt = sum(v**2 / max(1, len(x) - 1) for v, x in zip(parts, logs, strict=True))
-    return Ratio(value, math.sqrt(variance), variance**2 / doubt if doubt else math.inf)
+    pooled = sum(v**2 / max(1, len(x) - 1) for v, x in zip(parts, logs, strict=True))
+    return Ratio(value, math.sqrt(variance), variance**2 / pooled if pooled else math.inf)
 
 
 def ratio_in_turns(races: Sequence[tuple[Sequence[float], Sequence[float]]], spread: float) -> Ratio:
@@ -96,38 +97,14 @@ def ratio_in_turns(races: Sequence[tuple[Sequence[float], Sequence[float]]], spr
 
 
 def quantile(p: float, freedom: float) -> float:
-    """The quantile of Student's t, by Hill's expansion of the normal one; exact for one and two degrees of freedom."""
+    """The quantile of Student's t."""
     if not 0.0 < p < 1.0:
         return math.copysign(math.inf, p - 0.5)
-    if p < 0.5:
-        return -quantile(1 - p, freedom)
-    if freedom <= 1:
-        return math.tan(math.pi * (p - 0.5))
-    if freedom <= 2:
-        return (2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p)))
-    x = statistics.NormalDist().inv_cdf(min(p, 1 - 1e-16))
     if math.isinf(freedom):
-        return x
-    # Hill, Algorithm 396 (Communications of the ACM 13, 1970)
-    a = 1 / (freedom - 0.5)
-    b = 48 / (a * a)
-    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
-    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * freedom
-    tail = 2 * (1 - p)
-    y = (d * tail) ** (2 / freedom)
-    if y > 0.05 + a:
-        y = x * x
-        if freedom < 5:
-            c += 0.3 * (freedom - 4.5) * (-x + 0.6)
-        c = (((0.05 * d * -x - 5) * -x - 7) * -x - 2) * -x + b + c
-        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * -x
-        y = math.expm1(a * y * y)
-    else:
-        y = (
-            (1 / (((freedom + 6) / (freedom * y) - 0.089 * d - 0.822) * (freedom + 2) * 3) + 0.5 / (freedom + 4)) * y
-            - 1
-        ) * (freedom + 1) / (freedom + 2) + 1 / y
-    return math.sqrt(freedom * y)
+        return statistics.NormalDist().inv_cdf(p)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, p))
 
 
 def _variance(logs: NDArray[np.float64]) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..models.edges import arguments_of
 from ..models.network import Foreign
-from ..models.run.layouts import arguments_of
 from ..models.run.report import copied_share, layout_text
 from .layouts import Picture, picture_of_argument
 from .words import latency, percent, scaled

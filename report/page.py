@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolMissing
-from ..search.tasks.command_line import command_line, options_of
+from ..search.tasks.command_line import Options, options_of
 from . import charts
 from .advice import Finding, findings
 from .layouts import LEGEND
@@ -122,8 +122,7 @@ def _data(
 
 def _entry(task: TaskReport, db: str | None, points: int) -> dict[str, Any]:
     """What the templates show of a task."""
-    options = options_of(task.task.work, task.record.device, task.task.interface, db)
-    command = command_line(options)
+    command = options_of(task.task.work, task.record.device, task.task.interface, db).command()
     drawn = {
         "search": charts.search_curve(task, points), "decisions": charts.decisions(task),
         "seconds": charts.seconds(task), "roofline": charts.roofline([task]),
@@ -137,7 +136,7 @@ def _entry(task: TaskReport, db: str | None, points: int) -> dict[str, Any]:
         "id": f"t{task.record.id}", "task": task, "findings": found, "why": found[0].short if found else "unknown",
         "charts": {name: spec for name, spec in drawn.items() if spec is not None},
         "foretold": foretold[1] if foretold else "", "command": command,
-        "show": command_line({"db": db}, "show") + f" --record {task.record.id}",
+        "show": Options(db=db).command("show") + f" --record {task.record.id}",
         "loop": diagnosis.facts.get("inner_loop") if diagnosis else None,
         "facts": _facts(task), "speedup": task.untuned_us / task.latency_us if task.untuned_us else None,
     }  # fmt: skip

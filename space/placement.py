@@ -86,18 +86,22 @@ def check_in_scope(func: PrimFunc, block: Block, place: Stmt, number: str) -> No
             )  # fmt: skip
 
 
-def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:
+def check_unconditional(func: PrimFunc, block: Block, number: str, target: Stmt | None = None) -> None:
     """Raises ScheduleError where anything but loops stands between a block and the root, or its own condition can fail.
 
-    A moved block has conditions of its new loops beside its own, and all of them are evaluated.
+    A moved block has conditions of its new loops beside its own, and all of them are evaluated.  A block that is
+    around `target`, the new place, as well, stays around it.
     """
     path = path_to(func.body, block)
     assert path is not None
+    staying = () if target is None else path_to(func.body, target) or ()
     if can_fail(block.predicate):
         raise ScheduleError("({number}) block `{block}` runs where {cond!r}, which reads memory or divides",
                             number=number, block=block.name, cond=block.predicate)  # fmt: skip
     for stmt in path[1:-1]:
-        plain = isinstance(stmt, (For, Seq)) or (isinstance(stmt, Block) and not stmt.iters and stmt.predicate == TRUE)
+        stays = any(stmt is s for s in staying)
+        plain = isinstance(stmt, (For, Seq))
+        plain |= isinstance(stmt, Block) and (stays or not stmt.iters) and stmt.predicate == TRUE
         if not plain:
             kind = f"block `{stmt.name}`" if isinstance(stmt, Block) else f"`{type(stmt).__name__}`"
             raise ScheduleError("({number}) block `{block}` stands inside of {kind}", number=number, block=block.name,
@@ -105,16 +109,27 @@ def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:
 
 
 def check_passing(
-    func: PrimFunc, moved: Sequence[Statement], others: Sequence[Statement], link: Buffer, number: str
+    func: PrimFunc,
+    moved: Sequence[Statement],
+    others: Sequence[Statement],
+    link: Buffer,
+    number: str,
+    target: For | None = None,
 ) -> None:
     """Raises ScheduleError where a statement that may run between `moved` and `others` changes what `moved` does.
 
     That is one that writes what `moved` reads or writes, or reads what it writes.  `link` is the
     buffer between `moved` and `others`, for whose sake they come together: the caller knows who uses it.
+    With `target`, a loop around all of `others` and none of `moved`, what is moved stays inside of the loops around
+    that loop and itself, so that only what runs in the same iteration of these comes between.
     """
     inputs = {a.buffer for s in moved for a in s.reads} - {link}
     results = {a.buffer for s in moved for a in s.accesses if a.is_write} - {link}
-    for statement in _between(instances(func), moved, others):
+    staying = 0
+    if target is not None and not any(s.below(target) for s in moved):
+        around = loops_to(func, target)[:-1]
+        staying = min(sum(one is other for one, other in zip(s.loops, around, strict=False)) for s in moved)
+    for statement in _between(instances(func), moved, others, staying):
         for access in knowing(statement).accesses:
             if access.buffer in results or (access.is_write and access.buffer in inputs):
                 raise ScheduleError(
@@ -134,15 +149,20 @@ def check_after(block: Block, moved: Sequence[Statement], sources: Sequence[Stat
             )  # fmt: skip
 
 
-def _between(program: Program, moved: Sequence[Statement], others: Sequence[Statement]) -> list[Statement]:
-    """The statements that may run after some of the one and before some of the other."""
+def _between(
+    program: Program, moved: Sequence[Statement], others: Sequence[Statement], staying: int
+) -> list[Statement]:
+    """The statements that may run after some of the one and before some of the other.
+
+    That is in one iteration of so many outermost loops that stay around both.
+    """
     numbers = [s.number for s in (*moved, *others)]
     ends = (*moved, *others)
-    return [
-        s
-        for s in program.statements
-        if s not in moved and (min(numbers) < s.number <= max(numbers) or any(common_loops(s, e) for e in ends))
-    ]
+
+    def may_run(s: Statement) -> bool:
+        return min(numbers) < s.number <= max(numbers) or any(len(common_loops(s, e)) > staying for e in ends)
+
+    return [s for s in program.statements if s not in moved and may_run(s)]
 
 
 def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str, once: bool = False) -> None:

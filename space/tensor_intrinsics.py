@@ -16,7 +16,6 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir import dtypes
-from ..ir.affine.bounds import check_in_bounds
 from ..ir.affine.sets import Unknown, box
 from ..ir.caches import cached
 from ..ir.dataflow.accesses import element_variables
@@ -25,6 +24,7 @@ from ..ir.expr import TRUE
 from ..ir.interpreter.interpret import interpret
 from ..ir.script.parser import parse
 from ..ir.stmt import Block, For, PrimFunc, Stmt, written_buffers
+from ..ir.verify.bounds import check_in_bounds
 from ..ir.verify.rules import VerifyError, verify
 from .builtin_intrinsics import BUILTIN
 from .errors import ScheduleError

@@ -10,12 +10,12 @@ from random_runs import Outcome, arguments, assert_refines, interpreted
 
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import LoweringError, lower
-from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.expr import Var
-from stridesmith.ir.interpreter.numbers import from_storage
 from stridesmith.ir.node import rebuild
+from stridesmith.ir.numbers import from_storage
 from stridesmith.ir.stmt import For, PrimFunc, Stmt
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import OutOfBounds
 
 GUARD = 256
 

@@ -12,7 +12,7 @@ from stridesmith.ir import dtypes
 from stridesmith.ir.expr import Buffer, Expr, Var, variables
 from stridesmith.ir.interpreter.interpret import execute
 from stridesmith.ir.interpreter.memory import DEFINED
-from stridesmith.ir.interpreter.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
+from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from stridesmith.ir.stmt import Block, PrimFunc, Store, loops
 
 Outcome = dict[str, tuple[NDArray[Any], NDArray[np.bool_]]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from ... import __version__
 from ...ir import dtypes
+from ...version import __version__
 from ..artifact import Argument
 from ..data import is_in_place
 from .cpu_check import architecture, needed

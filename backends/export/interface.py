@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ... import __version__
 from ...ir import dtypes
+from ...version import __version__
 from ..artifact import Argument
 from ..llvm.types import memory_type
 from ..memory import HUGE_PAGE, LARGE

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from ... import __version__
 from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import Buffer
+from ...version import __version__
 from ..artifact import Argument
 from ..data import is_in_place
 from ..opencl.images import channel_of, image_shape, is_image

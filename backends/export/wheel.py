@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ... import __version__
+from ...version import __version__
 from .cpu_check import architecture
 from .header import cpu_sentence, header_text
 from .library import Library

@@ -1,15 +1,19 @@
-"""Dot products of bytes: four steps of a sum as one node.
+"""Dot products: four steps of a sum of bytes as one node, or two of bfloat16.
 
 ::
 
     for r in 4 {dot}: C[i] = C[i] + int32(A[p + r]) * int32(B[q + r])
         ->  C[i] = dot_4x8packed(A32[p // 4], B32[q // 4], C[i])
+    for r in 2 {dot}: C[i] = C[i] + float32(A[p + r]) * float32(B[q + r])
+        ->  C[i] = dot_2x16packed(A32[p // 2], B32[q // 2], C[i])
 
-`A32` is the memory of `A` seen as words of 32 bits, each four bytes that are neighbours.  Four products of bytes fit
-32 bits, and the sum wraps around as that of the steps does, so that both sides are equal bit by bit.  Conditions: (1)
-the loop's body is that store, of int32, to an element that does not move, and both factors are int8 or uint8, of other
-memory; (2) along the loop both are read at neighbours, the first of them a multiple of four whatever the other
-variables are, in all lanes; (3) both lie in memory of one axis; (4) the target has dot products of such bytes.
+`A32` is the memory of `A` seen as words of 32 bits, each four bytes that are neighbours, or two bfloat16.  Four
+products of bytes fit 32 bits, and the sum wraps around as that of the steps does, so that both sides are equal bit by
+bit.  Those of bfloat16 are exact in float32; their sum is rounded in another order, and subnormal numbers count as
+zeros (see `expr.PAIR_CALLS`).  Conditions: (1) the loop's body is that store, of int32 or float32, to an element that
+does not move, and both factors are int8 or uint8, or bfloat16, of other memory; (2) along the loop both are read at
+neighbours, the first of them a multiple of the steps whatever the other variables are, in all lanes; (3) both lie in
+memory of one axis; (4) the target has dot products of such operands.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from ...ir import dtypes
 from ...ir.arith.linear import Linear, as_ramp, build, divide, shared_form, variables_of
 from ...ir.expr import (
     DOT_CALLS,
-    DOT_STEPS,
+    PAIR_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -32,6 +36,7 @@ from ...ir.expr import (
     as_int,
     const,
 )
+from ...ir.isa import PAIRS, dot_steps
 from ...ir.node import rebuild, walk
 from ...ir.passes.loop_extents import is_dot
 from ...ir.stmt import For, Stmt, Store
@@ -40,52 +45,59 @@ from ..passes.errors import LoweringError
 
 
 def dot_products(stmt: Stmt, target: Target) -> Stmt:
-    """The statement with every loop of four steps that is annotated with `dot` as one node.
+    """The statement with every loop of so many steps that is annotated with `dot` as one node.
 
     At a ragged edge there may be fewer steps, which stay a loop.  Raises LoweringError where a condition fails.
     """
-    for call in (n for n in walk(stmt) if isinstance(n, Call) and n.name in DOT_CALLS):
+    for call in (n for n in walk(stmt) if isinstance(n, Call) and n.name in (*DOT_CALLS, *PAIR_CALLS)):
         if call.name[-2:] not in target.dot_signs:
-            raise LoweringError(f"`{target.name}` has no `{call.name}`; write the four products out")
+            raise LoweringError(f"`{target.name}` has no `{call.name}`; write the products out")
     return _rewritten(stmt, target)
 
 
 def _rewritten(stmt: Stmt, target: Target) -> Stmt:
-    if isinstance(stmt, For) and is_dot(stmt) and stmt.extent == const(DOT_STEPS):
+    if isinstance(stmt, For) and is_dot(stmt) and stmt.extent == const(_steps(stmt)):
         return _dot(stmt, target)
     result: Stmt = rebuild(stmt, lambda child: _rewritten(child, target) if isinstance(child, Stmt) else child)
     return result
 
 
+def _steps(loop: For) -> int:
+    """How many steps of a loop are one dot product, by the type of what it reads."""
+    pairs = any(isinstance(n, Load) and dtypes.element(n.dtype) == "bfloat16" for n in walk(loop.body))
+    return dot_steps(PAIRS if pairs else "")
+
+
 def _dot(loop: For, target: Target) -> Store:
     store, *factors = _product_of(loop)
-    signs = "".join("u" if dtypes.element(load.dtype) == "uint8" else "s" for load in factors)
+    kinds = [dtypes.element(load.dtype) for load in factors]
+    signs = PAIRS if kinds[0] == "bfloat16" else "".join("u" if kind == "uint8" else "s" for kind in kinds)
     if signs not in target.dot_signs:
-        kinds = " and ".join(dtypes.element(load.dtype) for load in factors)
         raise LoweringError(
-            f"loop `{loop.var.name}` is annotated with `dot`, but `{target.name}` has no dot products of {kinds}; "
-            f"unannotate the loop"
+            f"loop `{loop.var.name}` is annotated with `dot`, but `{target.name}` has no dot products of "
+            f"{' and '.join(kinds)}; unannotate the loop"
         )
     lanes = dtypes.lanes(store.value.dtype)
     a, b = (_words(loop, load, lanes) for load in factors)
     own = Load(store.buffer, store.indices)
-    return Store(store.buffer, store.indices, Call(f"dot_4x8packed_{signs}", (a, b, own), store.value.dtype))
+    name = next(name for name in (*DOT_CALLS, *PAIR_CALLS) if name.endswith(signs))
+    return Store(store.buffer, store.indices, Call(name, (a, b, own), store.value.dtype))
 
 
 def _product_of(loop: For) -> tuple[Store, Load, Load]:
     """The store and the factors of condition (1)."""
     store = loop.body
-    if isinstance(store, Store) and dtypes.element(store.buffer.dtype) == "int32" and isinstance(store.value, Binary):
+    if isinstance(store, Store) and dtypes.element(store.buffer.dtype) in _NARROW and isinstance(store.value, Binary):
         own, parts = Load(store.buffer, store.indices), (store.value.a, store.value.b)
         for mine, product in (parts, parts[::-1]):
             if store.value.op == "+" and mine == own and isinstance(product, Binary) and product.op == "*":
-                a, b = _byte(product.a), _byte(product.b)
+                a, b = (_narrow(factor, dtypes.element(store.buffer.dtype)) for factor in (product.a, product.b))
                 if a is not None and b is not None and _is_one_sum(loop, store, a, b):
                     return store, a, b
     raise LoweringError(
         f"loop `{loop.var.name}` is annotated with `dot`, but its body is not one store "
-        f"`C[i] = C[i] + int32(A[..]) * int32(B[..])` of A and B in bytes, to one element and without a condition; "
-        f"compute over or peel the edge, or unannotate the loop"
+        f"`C[i] = C[i] + int32(A[..]) * int32(B[..])` of A and B in bytes, or the same of bfloat16 in float32, to one "
+        f"element and without a condition; compute over or peel the edge, or unannotate the loop"
     )
 
 
@@ -95,37 +107,41 @@ def _is_one_sum(loop: For, store: Store, *factors: Load) -> bool:
     return not moves and all(factor.buffer.memory != store.buffer.memory for factor in factors)
 
 
-def _byte(factor: Expr) -> Load | None:
-    """The load of bytes that a factor widens to int32, in one lane or many."""
+_NARROW = {"int32": ("int8", "uint8"), "float32": ("bfloat16",)}
+"""The types whose products a sum of this type adds up."""
+
+
+def _narrow(factor: Expr, wide: str) -> Load | None:
+    """The load that a factor widens to the type of the sum, in one lane or many."""
     is_cast = False
     while isinstance(factor, (Cast, Broadcast)):
-        if isinstance(factor, Cast) and dtypes.element(factor.dtype) != "int32":
+        if isinstance(factor, Cast) and dtypes.element(factor.dtype) != wide:
             return None
         is_cast = is_cast or isinstance(factor, Cast)
         factor = factor.value if isinstance(factor, Broadcast) else factor.a
-    of_bytes = isinstance(factor, Load) and dtypes.element(factor.dtype) in ("int8", "uint8")
-    return factor if is_cast and of_bytes and isinstance(factor, Load) else None
+    fits = isinstance(factor, Load) and dtypes.element(factor.dtype) in _NARROW[wide]
+    return factor if is_cast and fits and isinstance(factor, Load) else None
 
 
 def _words(loop: For, load: Load, lanes: int) -> Expr:
-    """The words that the four steps of a load read, by conditions (2) and (3)."""
+    """The words that the steps of a load read, by conditions (2) and (3)."""
     if len(load.indices) > 1:
         raise LoweringError(
             f"loop `{loop.var.name}` is annotated with `dot`, but reads `{load.buffer.name}` from texture memory, "
-            f"which has no words of bytes"
+            f"which has no words"
         )
-    (position,) = load.indices
+    (position,), steps = load.indices, _steps(loop)
     ramp = as_ramp(position)
-    form = None if ramp is None or not isinstance(ramp[1], Const) else _quarter(ramp[0], loop.var)
-    if ramp is None or form is None or as_int(ramp[1]) % DOT_STEPS:
+    form = None if ramp is None or not isinstance(ramp[1], Const) else _word(ramp[0], loop.var, steps)
+    if ramp is None or form is None or as_int(ramp[1]) % steps:
         raise LoweringError(
-            f"loop `{loop.var.name}` is annotated with `dot`, but its {DOT_STEPS} steps do not read "
-            f"`{load.buffer.name}` at neighbours of which the first is at a multiple of {DOT_STEPS}; let the reduction "
-            f"be the last dimension, in a layout whose rows are multiples of {DOT_STEPS} elements"
+            f"loop `{loop.var.name}` is annotated with `dot`, but its {steps} steps do not read "
+            f"`{load.buffer.name}` at neighbours of which the first is at a multiple of {steps}; let the reduction "
+            f"be the last dimension, in a layout whose rows are multiples of {steps} elements"
         )
     buffer = load.buffer
-    view = Buffer(f"{buffer.name}_words", (buffer.size // DOT_STEPS,), "int32", buffer.scope, (), buffer.memory)
-    base, stride = build(form), as_int(ramp[1]) // DOT_STEPS
+    view = Buffer(f"{buffer.name}_words", (buffer.size // steps,), "int32", buffer.scope, (), buffer.memory)
+    base, stride = build(form), as_int(ramp[1]) // steps
     count = dtypes.lanes(position.dtype)
     if count > 1 and stride:
         return Load(view, (Ramp(base, Const(stride), count),))
@@ -133,11 +149,11 @@ def _words(loop: For, load: Load, lanes: int) -> Expr:
     return word if lanes == 1 else Broadcast(word, lanes)
 
 
-def _quarter(position: Expr, var: Var) -> Linear | None:
-    """``p // 4`` of a position ``p + var`` with p a multiple of four; None where that is not known."""
+def _word(position: Expr, var: Var, steps: int) -> Linear | None:
+    """``p // steps`` of a position ``p + var`` with p a multiple of `steps`; None where that is not known."""
     terms, constant = shared_form(position)
     rest = {atom: k for atom, k in terms.items() if atom != var}
     apart = terms.get(var) == 1 and not any(var in variables_of(atom) for atom in rest)
-    if not apart or constant % DOT_STEPS or any(k % DOT_STEPS for k in rest.values()):
+    if not apart or constant % steps or any(k % steps for k in rest.values()):
         return None
-    return divide((rest, constant), DOT_STEPS)
+    return divide((rest, constant), steps)

@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
+from ...forks import held_at_forks
 from ...ir.target import Target
-from ..forks import held_at_forks
 from .types import CodegenError
 
 _HALF_CALLS = (b"__extendhfsf2", b"__truncsfhf2", b"__truncdfhf2", b"__gnu_h2f_ieee", b"__gnu_f2h_ieee")

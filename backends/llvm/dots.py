@@ -1,12 +1,12 @@
-"""Dot products of bytes as LLVM IR: a vector in pieces as wide as the instruction takes, each one call."""
+"""Dot products as LLVM IR: a vector in pieces as wide as the instruction takes, each one call."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
-from ...ir.isa import DotProduct, dot_product
-from .types import CodegenError, literal
+from ...ir.isa import PAIRS, DotProduct, dot_product
+from .types import CodegenError, literal, value_type
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -18,15 +18,16 @@ _FUNCTIONS = {
     ("vpmaddwd", 16): "llvm.x86.avx512.pmaddw.d.512",
     ("vpmaddwd", 8): "llvm.x86.avx2.pmadd.wd",
     ("vpmaddwd", 4): "llvm.x86.sse2.pmadd.wd",
+    **{("vdpbf16ps", lanes): f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}" for lanes in (16, 8, 4)},
 }
 """LLVM's function for an instruction on vectors of so many words.
 
-Those of VNNI take words of 32 bits by their older signatures, which newer versions of LLVM read as well.
+Those of VNNI and BF16 take words of 32 bits by their older signatures, which newer versions of LLVM read as well.
 """
 
 
-def dot_of_bytes(out: Builder, name: str, args: list[str], dtype: str) -> str:
-    """The node ``dot_4x8packed``; `args` are the words `a` and `b`, and the number that their products are added to.
+def dot_of_words(out: Builder, name: str, args: list[str], dtype: str) -> str:
+    """A node of `DOT_CALLS` or `PAIR_CALLS`; `args` are the words `a` and `b`, and what their products are added to.
 
     Raises CodegenError where the CPU has no such instruction.
     """
@@ -36,18 +37,27 @@ def dot_of_bytes(out: Builder, name: str, args: list[str], dtype: str) -> str:
     if row.swapped(name[-2:]):
         args = [args[1], args[0], args[2]]
     lanes = dtypes.lanes(dtype)
+    if dtypes.is_float(dtype):  # a sum is moved about as the words are
+        words, own = value_type(dtypes.with_lanes("int32", lanes)), value_type(dtype)
+        args = [*args[:2], out.emit(f"bitcast {own} {args[2]} to {words}")]
+        return out.emit(f"bitcast {words} {_in_pieces(out, row, name[-2:], args, lanes)} to {own}")
+    return _in_pieces(out, row, name[-2:], args, lanes)
+
+
+def _in_pieces(out: Builder, row: DotProduct, signs: str, args: list[str], lanes: int) -> str:
+    """The dot products of so many words, all of them integers."""
     if lanes == 1:
         args = [out.emit(f"insertelement <4 x i32> poison, i32 {arg}, i64 0") for arg in args]
-        return out.emit(f"extractelement <4 x i32> {_instruction(out, row, name[-2:], args, 4)}, i64 0")
+        return out.emit(f"extractelement <4 x i32> {_instruction(out, row, signs, args, 4)}, i64 0")
     widths = [bits // 32 for bits in row.bits]
     if lanes in widths:
-        return _instruction(out, row, name[-2:], args, lanes)
+        return _instruction(out, row, signs, args, lanes)
     result, start = "poison", 0
     while start < lanes:
         width = next((w for w in widths if w <= lanes - start), widths[-1])
         kept = min(width, lanes - start)
         parts = [_lanes(out, arg, lanes, [start + n if n < kept else -1 for n in range(width)]) for arg in args]
-        part = _instruction(out, row, name[-2:], parts, width)
+        part = _instruction(out, row, signs, parts, width)
         whole = _lanes(out, part, width, [n - start if 0 <= n - start < kept else -1 for n in range(lanes)])
         chosen = [n if n < start else lanes + n if n < start + kept else -1 for n in range(lanes)]
         result = _lanes(out, result, lanes, chosen, whole)
@@ -67,6 +77,12 @@ def _instruction(out: Builder, row: DotProduct, signs: str, args: list[str], lan
             x, y = (_halves(out, v, s == "s", upper, lanes) for v, s in zip((a, b), signs, strict=True))
             own = out.emit(f"add {kind} {own}, {out.emit(f'call {kind} {callee}({halves} {x}, {halves} {y})')}")
         return own
+    if signs == PAIRS:
+        floats = f"<{lanes} x float>"
+        callee = out.module.declare(function, floats, floats, kind, kind)
+        own = out.emit(f"bitcast {kind} {own} to {floats}")
+        total = out.emit(f"call {floats} {callee}({floats} {own}, {kind} {a}, {kind} {b})")
+        return out.emit(f"bitcast {floats} {total} to {kind}")
     if row.name.startswith("v"):
         callee = out.module.declare(function, kind, kind, kind, kind)
         return out.emit(f"call {kind} {callee}({kind} {own}, {kind} {a}, {kind} {b})")

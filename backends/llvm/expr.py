@@ -16,6 +16,7 @@ from ...ir.expr import (
     COMPARISONS,
     DOT_CALLS,
     LOGIC,
+    PAIR_CALLS,
     Binary,
     Broadcast,
     Call,
@@ -34,7 +35,7 @@ from ...ir.expr import (
 from ...ir.node import walk
 from ..passes.roundings import EXACT
 from . import arith
-from .dots import dot_of_bytes
+from .dots import dot_of_words
 from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, difference, from_lanes
 from .load import Loads, Value
 from .math import call_math
@@ -352,8 +353,8 @@ class Expressions(Loads):
         if expr.name == EXACT:
             return self._exact(expr.args[0])
         operands = [self.operand(a) for a in expr.args]
-        if expr.name in DOT_CALLS:
-            return dot_of_bytes(self, expr.name, operands, expr.dtype)
+        if expr.name in (*DOT_CALLS, *PAIR_CALLS):
+            return dot_of_words(self, expr.name, operands, expr.dtype)
         if expr.name in _BITWISE:
             text = f"{_BITWISE[expr.name]} {value_type(expr.dtype)} {', '.join(operands)}"
             return self.wrapped(self.emit(text), expr.dtype)

@@ -16,28 +16,51 @@ def place_of(element: str, base: Linear, stride: Linear | None, lanes: int) -> P
 class Known(dict[Place, str]):
     """The value at each place that is known.
 
-    A store need not be compared with what was known when the same elements were stored
-    before: that is apart from them, and `_order` says what came since.
+    After a store all that is known is of one element type and differs from it by constants, without strides; then the
+    places that a store reaches are found by where they begin, and not by comparing it with each.
     """
 
     def __init__(self, other: Known | None = None) -> None:
         super().__init__(other or ())
-        self._order: list[Place] = list(other._order) if other else []
-        self._compared: dict[Place, int] = dict(other._compared) if other else {}
+        self._alike: tuple[str, Terms] | None = None
+        self._starts: dict[int, list[Place]] = {}
+        self._widest = 0
 
     def learn(self, place: Place, value: str) -> None:
         """`value` is at `place`."""
-        if place not in self:
-            self._order.append(place)
+        if self._alike is not None and place not in self:
+            self._note(place)
         self[place] = value
 
     def store(self, place: Place, value: str) -> None:
         """`value` is now at `place`; only what lies at constant distances out of its reach is still known."""
         kind, base, terms, _, count = place
-        for other in self._order[self._compared.get(place, 0) :]:
-            element, start, others, stride, width = other
-            apart = not -count < base - start < width and element == kind and others == terms
-            if not (apart and (stride is None or stride == (1, ()))):
-                self.pop(other, None)
+        if self._alike != (kind, terms):
+            self._keep_alike(kind, terms)
+        for start in range(base - self._widest + 1, base + count):
+            for other in self._starts.get(start, ()):
+                if base - start < other[-1]:
+                    self.pop(other, None)
         self.learn(place, value)
-        self._compared[place] = len(self._order)
+
+    def _keep_alike(self, kind: str, terms: Terms) -> None:
+        """Forget all whose distance is not constant."""
+        left = {place: value for place, value in self.items() if _group(place) == (kind, terms)}
+        self.clear()
+        self._alike, self._starts, self._widest = (kind, terms), {}, 0
+        for place, value in left.items():
+            self.learn(place, value)
+
+    def _note(self, place: Place) -> None:
+        if _group(place) != self._alike:
+            self._alike = None
+            return
+        there = self._starts.setdefault(place[1], [])
+        if place not in there:  # it may have been known before
+            there.append(place)
+        self._widest = max(self._widest, place[-1])
+
+
+def _group(place: Place) -> tuple[str, Terms] | None:
+    """What places have in common that lie at constant distances; None for one with a stride."""
+    return (place[0], place[2]) if place[3] in (None, (1, ())) else None

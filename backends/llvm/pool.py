@@ -27,8 +27,8 @@ import platform
 import threading
 from functools import lru_cache
 
+from ...forks import held_at_forks
 from ...ir.target import Target
-from ..forks import held_at_forks
 from .compile import LoadedObject, compile_object, provide_symbol
 from .pool_system import CONDITION, CORES, FUTEX, NO_CORES
 from .pool_text import TEXT

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-from ..forks import held_at_forks
+from ...forks import held_at_forks
 from . import drivers
 from .binary import POCL
 

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 import pyopencl as cl
 
 from ...errors import DeviceLost
-from ..forks import SPAWN, Calls
+from ...forks import SPAWN, Calls
 from .contexts import forget
 
 P = ParamSpec("P")

@@ -7,8 +7,11 @@
     if c: A;  if c: B               ->  if c: { A; B }
 
 Only conditions over loop variables move: no store changes them.  Loops over
-threads keep their place at the top of a kernel.  This is what `ir.passes.hoist` does, for
-programs without blocks whose loops hold but a condition, at a fraction of its cost.
+threads keep their place at the top of a kernel.
+
+`ir.passes.hoist` moves more: bindings, conditions that read memory, and those inside of blocks, which takes exact sets.
+It is a step of a schedule.  This pass runs on every candidate that is lowered, where no block is left, and asks for
+variables alone.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ Then each iteration may have a copy of its own.  Two arguments prove it:
 2. *Covered*: for each element that is read, the instance of an earlier statement
    of the same iteration that wrote it is computed by solving the writer's index
    for its loop variables, digit by digit, and proven to be executed.
+
+It is not `ir.dataflow.concurrency`: iterations that may not run at the same time, since they write one element, are
+independent once each has a copy.
 """
 
 from __future__ import annotations

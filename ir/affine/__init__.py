@@ -1,1 +1,1 @@
-"""Integer sets: isl behind a small typed face, and proofs that accesses stay inside."""
+"""Integer sets: isl behind a small typed interface, and proofs that accesses stay inside."""

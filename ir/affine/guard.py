@@ -10,7 +10,6 @@ does not depend on what was asked before.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import ParamSpec, TypeVar
 import islpy as isl
 
 from ...errors import InternalError
+from ...forks import held_at_forks
 
 MAX_OPERATIONS = 400_000
 
@@ -36,9 +36,7 @@ class Unknown(InternalError):
 
 context = isl.Context()
 context.set_on_error(isl.on_error.CONTINUE)
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):  # a fork waits for another thread's question, which would have no end in the child
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = held_at_forks(threading.RLock())
 _depth = 0
 
 

@@ -1,4 +1,4 @@
-"""Exact sets of integer points: isl behind a small typed face.
+"""Exact sets of integer points: isl behind a small typed interface.
 
 A `Domain` is a program's view of a set: variables with extents and conditions.
 `points` turns it into an `IntSet`, on which emptiness, subset, projection and the
@@ -22,6 +22,7 @@ from .. import dtypes
 from ..arith.intervals import ANY_INDEX, Facts, Interval
 from ..caches import cached
 from ..expr import Const, Expr, Var, as_int, binary
+from ..text import expr_text
 from .from_isl import Reader
 from .guard import NotAffine, Unknown, guarded, question
 from .to_isl import Translator, is_affine
@@ -117,8 +118,6 @@ class IntSet:
         for expr in exprs:
             known = self.domain is not None and self.domain.never_wraps(expr)
             if not known and not never_wraps(expr, self._box):
-                from ..script.printer import expr_text
-
                 raise NotAffine(f"`{expr_text(expr)}` may wrap around at 64 bits")
 
     @guarded

@@ -102,13 +102,9 @@ def _write(op: str, terms: dict[Expr, int], right: int, facts: Facts) -> Expr:
             op, left, other = ">=", (other[0], 0), ({}, -right)
         elif not other[0] or right:
             op, other = "<", (other[0], right + 1)
-    elif not left[0] or (other[0] and _leads(other[0], left[0])):
+    elif not left[0] or (other[0] and repr(build((other[0], 0))) < repr(build((left[0], 0)))):
+        # ``x == y`` and ``y == x`` get one shape
         left, other = (other[0], 0), (left[0], -right)
     if not facts.is_exact(left) or not facts.is_exact(other):
         raise MayWrap
     return Binary(op, build(left), build(other))
-
-
-def _leads(a: dict[Expr, int], b: dict[Expr, int]) -> bool:
-    """Whether form `a` comes before `b`, to give ``x == y`` and ``y == x`` one shape."""
-    return repr(build((a, 0))) < repr(build((b, 0)))

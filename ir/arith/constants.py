@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..expr import Const, Expr, const
-from ..interpreter.numbers import convert
+from ..numbers import convert
 
 # Integers up to 2 to this power are exact.
 _EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}

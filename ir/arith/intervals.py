@@ -178,7 +178,8 @@ class Facts:
             return self._binary(expr, deep)
         if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
             a, b = (expr.a, expr.b) if isinstance(expr, Select) else expr.args[1:]
-            return _union(self._interval(a, deep), self._interval(b, deep))
+            (low_a, high_a), (low_b, high_b) = self._interval(a, deep), self._interval(b, deep)
+            return min(low_a, low_b), max(high_a, high_b)
         if isinstance(expr, Ramp):
             base, stride = self._interval(expr.base, deep), self._interval(expr.stride, deep)
             ends = [s * (expr.lanes - 1) for s in stride]
@@ -253,7 +254,8 @@ class Facts:
         if isinstance(cond, Const):
             return self if cond.value else Facts(self.bounds, self.forms, True, self.strict, self.sums)
         if isinstance(cond, Var) or (isinstance(cond, Not) and isinstance(cond.a, Var)):
-            return self._restrict_bool(cond)
+            var, value = (cond, 1) if isinstance(cond, Var) else (cond.a, 0)
+            return self._with({**self.bounds, var: _intersect(self.interval(var), (value, value))})
         if not isinstance(cond, Binary) or cond.op not in COMPARISONS:
             return self
         if cond.a.dtype != dtypes.INDEX:
@@ -295,11 +297,6 @@ class Facts:
         if op in (">", ">="):
             return max(own[0], other[0] + (op == ">")), own[1]
         return _intersect(own, other)
-
-    def _restrict_bool(self, cond: Var | Not) -> Facts:
-        """The facts with the value of a bool variable."""
-        var, value = (cond, 1) if isinstance(cond, Var) else (cond.a, 0)
-        return self._with({**self.bounds, var: _intersect(self.interval(var), (value, value))})
 
     def _restrict_narrow(self, cond: Binary) -> Facts:
         """The facts with the interval of a variable of another integer type that is compared with a constant."""
@@ -387,10 +384,6 @@ def _minus(value: int | None) -> int | None:
 
 def _intersect(a: Interval, b: Interval) -> Interval:
     return max(a[0], b[0]), min(a[1], b[1])
-
-
-def _union(a: Interval, b: Interval) -> Interval:
-    return min(a[0], b[0]), max(a[1], b[1])
 
 
 def _held(span: Interval, own: Interval) -> Interval:

@@ -303,15 +303,12 @@ def _build_call(name: str, parts: tuple[Build, ...], make: Callable[[str, Any, A
     if name == "if_then_else":
         return lambda env: _conditional(*(p(env) for p in parts))
     if name == "ramp":
-        return lambda env: _ramp(*(p(env) for p in parts))
+        base, stride, lanes = parts
+        return lambda env: Ramp(start := base(env), literal(stride(env), start.dtype), lanes(env))
     if name == "select":
         return lambda env: Select(*_sides(*(p(env) for p in parts)))
     kind: Any = _NODES[name][0]
     return lambda env: kind(*(const(v) if isinstance(v, bool) else v for v in (p(env) for p in parts)))
-
-
-def _ramp(base: Expr, stride: Any, lanes: int) -> Expr:
-    return Ramp(base, literal(stride, base.dtype), lanes)
 
 
 def _sides(cond: Any, a: Any, b: Any) -> tuple[Expr, Expr, Expr]:

@@ -51,7 +51,7 @@ from ..expr import (
     variables,
 )
 from ..node import Node, rebuild
-from ..stmt import Stmt
+from ..statements import Stmt
 from .compare import compare, decide_zero
 from .constants import fold_cast
 from .intervals import Facts, is_undef_atom, negate

@@ -8,7 +8,7 @@ from typing import Any
 from .. import dtypes
 from ..caches import Recent
 from ..expr import TRUE, Expr, Var, variables
-from ..stmt import Stmt
+from ..statements import Stmt
 from .intervals import ANY_INDEX, Facts, Interval, nothing_known
 from .simplifier import Simplifier, simplifier_for
 from .statements import simplify_stmt

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..expr import TRUE, Const, Expr, Load, Undef, conjuncts
 from ..node import rebuild, walk
-from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
+from ..statements import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from .intervals import Facts, negate
 from .simplifier import Simplifier, simplifier_for
 

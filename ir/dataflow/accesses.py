@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import dtypes
 from ..arith.intervals import LONGEST, negate
@@ -39,6 +39,19 @@ Dims = tuple[tuple[Var, Expr | int | None], ...]
 Bindings = tuple[tuple[Var, Expr], ...]
 Owners = tuple[tuple[str, tuple[Var, ...]], ...]
 Aliases = tuple[tuple[str, Buffer], ...]
+
+
+class Frame(NamedTuple):
+    """Where a statement stands: values of bindings, loops with their extents, and the loop that its lanes are.
+
+    `owners` are the loops around each allocation, `aliases` the memory that each view is of, both by name.
+    """
+
+    env: Bindings
+    dims: Dims
+    lane: Var | None
+    owners: Owners
+    aliases: Aliases
 
 
 @dataclass(frozen=True)
@@ -116,29 +129,23 @@ def _decides(let: Let) -> bool:
 
 
 @cached(1 << 13)
-def accesses_of(stmt: Stmt, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases) -> Accesses:
+def accesses_of(stmt: Stmt, frame: Frame) -> Accesses:
     found: dict[Access, None] = {}
     for expr, is_control in own_expressions(stmt):
-        for access in resolved_loads(expr, env, dims, lane, owners, aliases):
+        for access in resolved_loads(expr, frame):
             found[replace(access, is_control=True) if is_control else access] = None
     if isinstance(stmt, Store):
-        found[_access(stmt, (), False, env, dims, lane, owners, aliases)] = None
+        found[_access(stmt, (), False, frame)] = None
     return tuple(found)
 
 
 @cached(1 << 13)
-def resolved_loads(
-    expr: Expr, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases
-) -> Accesses:
-    found = (_access(load, guards, control, env, dims, lane, owners, aliases)
-             for load, guards, control in loads_of(expr))  # fmt: skip
-    return tuple(dict.fromkeys(found))
+def resolved_loads(expr: Expr, frame: Frame) -> Accesses:
+    return tuple(dict.fromkeys(_access(load, guards, control, frame) for load, guards, control in loads_of(expr)))
 
 
-def _access(
-    node: Load | Store, guards: tuple[Expr, ...], is_control: bool,
-    env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases,
-) -> Access:  # fmt: skip
+def _access(node: Load | Store, guards: tuple[Expr, ...], is_control: bool, frame: Frame) -> Access:
+    env, dims, lane, owners, aliases = frame
     indices = tuple(resolved(i, env, dims, lane) for i in node.indices)
     conditions = tuple(resolved(g, env, dims, lane) for g in guards)
     buffer = dict(aliases).get(node.buffer.name, node.buffer)

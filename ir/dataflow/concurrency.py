@@ -22,6 +22,7 @@ from ..arith.intervals import Facts, nothing_known
 from ..expr import Buffer, Expr, Var, free_variables, reads_memory, variables
 from ..stmt import For, Store
 from ..target import SUBGROUP_OPS
+from ..text import expr_text
 from .accesses import Access
 from .contents import Reading, held
 from .dependence import Clash, clashes
@@ -46,8 +47,6 @@ class Conflict:
         return str(self)
 
     def __str__(self) -> str:
-        from ..script.printer import expr_text
-
         texts = dict.fromkeys("[" + ", ".join(expr_text(i) for i in a.indices) + "]" for a in self.accesses)
         where = ""
         if self.clash is not None and self.clash.exact and self.clash.example is not None:

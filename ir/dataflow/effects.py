@@ -16,8 +16,8 @@ from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import Buffer, Expr, Var, as_expr, binary, conjuncts, const, substitute
-from ..script.printer import expr_text
 from ..stmt import Assume
+from ..text import expr_text
 from .accesses import Access, element_variables
 from .contents import Reading, held
 from .dependence import Event, common_loops, end_event, event, last_writers
@@ -187,7 +187,8 @@ def _alive(program: Program, changes: Sequence[Change], split: Sequence[_Stored]
     by_number = {c.statement.number: c for c in changes}
     for _ in range(3):
         moved = False
-        for buffer in {_memory(s): None for s in split if not s.loud.is_empty()}:
+        writes = [s.change.statement.write for s in split if not s.loud.is_empty()]
+        for buffer in dict.fromkeys(write.buffer for write in writes if write is not None):
             seen = _observers(program, buffer, by_number, split)
             for stored, reader, access, instances in seen:
                 own = next((s for s in split if reader is not None and s.change.statement is reader), None)
@@ -199,12 +200,6 @@ def _alive(program: Program, changes: Sequence[Change], split: Sequence[_Stored]
         if not moved:
             return None
     return Harm("it is unknown whether what it writes is observed")
-
-
-def _memory(stored: _Stored) -> Buffer:
-    write = stored.change.statement.write
-    assert write is not None
-    return write.buffer
 
 
 Observation = tuple[_Stored, Statement | None, Access | None, IntSet]

@@ -46,8 +46,8 @@ from ..expr import (
     substitute,
 )
 from ..node import children, walk
-from ..script.printer import expr_text
 from ..stmt import Assume, Block, Store
+from ..text import expr_text
 from .accesses import Access, element_variables, inlined, own_expressions
 from .contents import Reading, held
 from .effects import Change, Harm, Point, effect, element_text
@@ -212,10 +212,6 @@ def _undivided(change: Change) -> Harm | None:
     return None
 
 
-def _may_be_0(divisor: Expr) -> bool:
-    return not (isinstance(divisor, Const) and divisor.value)
-
-
 def _divisions(expr: Expr, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
     """The integer divisors that are no constants, each with the conditions under which it divides."""
     if isinstance(expr, Call) and expr.name == "if_then_else":
@@ -224,8 +220,8 @@ def _divisions(expr: Expr, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tup
         yield from _divisions(a, (*guards, cond))
         yield from _divisions(b, (*guards, negate(cond)))
         return
-    if isinstance(expr, Binary) and expr.op in ("//", "%", "/") and dtypes.is_int(expr.dtype) and _may_be_0(expr.b):
-        yield expr.b, guards
+    if isinstance(expr, Binary) and expr.op in ("//", "%", "/") and dtypes.is_int(expr.dtype):
+        yield from () if isinstance(expr.b, Const) and expr.b.value else ((expr.b, guards),)
     for child in children(expr):
         if isinstance(child, Expr):
             yield from _divisions(child, guards)

@@ -65,6 +65,7 @@ from .accesses import (
     Aliases,
     Bindings,
     Dims,
+    Frame,
     Owners,
     accesses_of,
     inlined,
@@ -126,9 +127,13 @@ class Statement:
         return {v: (0, extent - 1) for v, extent in self.dims if isinstance(extent, int)}
 
     @cached_property
+    def _frame(self) -> Frame:
+        return Frame(self.env, self.dims, self.lane, self.owners, self.aliases)
+
+    @cached_property
     def accesses(self) -> Accesses:
         """Loads in evaluation order, then the store; assumptions touch nothing."""
-        return accesses_of(self.stmt, self.env, self.dims, self.lane, self.owners, self.aliases)
+        return accesses_of(self.stmt, self._frame)
 
     @property
     def write(self) -> Access | None:
@@ -150,7 +155,7 @@ class Statement:
 
     def loads(self, expr: Expr) -> Accesses:
         """The loads of an expression, as accesses of this statement."""
-        return resolved_loads(expr, self.env, self.dims, self.lane, self.owners, self.aliases)
+        return resolved_loads(expr, self._frame)
 
     def resolve(self, expr: Expr, strict: bool = False) -> Expr:
         """An expression of the statement in terms of its variables: for one lane, simplified.

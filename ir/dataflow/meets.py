@@ -70,7 +70,10 @@ def _equal_sums(
     low = high = 0
     for number, touch in enumerate(touches):
         terms, constant = _terms(touch.indices[dim])
-        steady = {a: k for a, k in terms.items() if variables_of(a).isdisjoint(inside) and _same(a, changing)}
+        steady = {
+            a: k for a, k in terms.items()
+            if variables_of(a).isdisjoint(inside) and memories_read(a).isdisjoint(changing)
+        }  # fmt: skip
         own = {a: k for a, k in steady.items() if not variables_of(a).isdisjoint(variables)}
         outer = {a: k for a, k in steady.items() if a not in own}
         changes = {a: k for a, k in terms.items() if a not in outer}
@@ -84,7 +87,8 @@ def _equal_sums(
     digits = sorted(common[0].items(), key=lambda item: -abs(item[1]))
     while digits:
         (atom, k), *smaller = digits
-        if _span(dict(smaller), touches) + rest >= abs(k):
+        ends = [touch.facts.of_form((dict(smaller), 0)) for touch in touches]
+        if max(high for _, high in ends) - min(low for low, _ in ends) + rest >= abs(k):
             break
         yield {atom: k}
         digits = smaller
@@ -95,16 +99,6 @@ def _equal_sums(
 def _terms(index: Expr) -> Linear:
     """The sum that an index is; one of a narrower type, which may wrap around, is no sum."""
     return shared_form(index) if dtypes.element(index.dtype) == dtypes.INDEX else ({index: 1}, 0)
-
-
-def _same(atom: Expr, changing: frozenset[str]) -> bool:
-    """Whether the atom depends on no memory that changes."""
-    return not changing or memories_read(atom).isdisjoint(changing)
-
-
-def _span(form: Form, touches: Sequence[Touch]) -> int:
-    ends = [touch.facts.of_form((form, 0)) for touch in touches]
-    return max(high for _, high in ends) - min(low for low, _ in ends)
 
 
 def _follow(variables: Collection[Var], equal: Sequence[Form], facts: Facts) -> bool:

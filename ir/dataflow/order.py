@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from ..affine.sets import points
 from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, if_then_else, substitute
 from ..stmt import Assume, Evaluate, Store, memories_read
+from ..text import expr_text
 from .accesses import Access
 from .dependence import Clash, Point, clashes
 from .instances import Statement
@@ -44,8 +45,6 @@ class Reversal:
 
 
 def _touches(statement: Statement, access: Access, point: Point) -> str:
-    from ..script.printer import expr_text
-
     indices = ", ".join(expr_text(i) for i in access.node.indices)
     where = ", ".join(f"{k}={v}" for k, v in point.items())
     at = f" at {where}" if where else ""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from ..affine.sets import Domain, IntSet, NotAffine, access_map, box
 from ..expr import Buffer
-from ..script.printer import expr_text
 from ..stmt import PrimFunc, Stmt
+from ..text import expr_text
 from .accesses import Access, element_variables
 from .instances import Program, Statement, instances
 

@@ -37,6 +37,7 @@ from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue
 from ..node import walk
 from ..stmt import Assume, Layout, Let, PrimFunc, Store, memories_read
+from ..text import expr_text
 from .accesses import Access, element_variables
 from .instances import Program, Statement
 from .pollution import as_domain, has_padding, spread
@@ -291,6 +292,4 @@ def check_contradictions(program: Program, buffer: Buffer) -> None:
 
 
 def _text(value: Expr | None) -> str:
-    from ..script.printer import expr_text
-
     return "data" if value is None else expr_text(value)

@@ -5,6 +5,9 @@ vector execution goes statement by statement, and in each over all lanes.  Both
 agree unless some lane p' > p touches, in an earlier statement, an element that
 lane p touches in a later one, and one of the two writes.  Element numbers are
 computed and compared; whatever cannot be computed beforehand counts as a hazard.
+
+`dataflow.meets` and `dataflow.dependence` prove for all values of the variables that iterations do not meet.  Here the
+values are known, of one run, and the proofs must not be needed: the interpreter defines what they are about.
 """
 
 from __future__ import annotations

@@ -20,14 +20,17 @@ of its bits, or as one of the type that the package ml_dtypes gives to NumPy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import dtypes
 from ..expr import Buffer, Const, Var
+from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue
+from ..numbers import boundary_dtype, numpy_dtype
+from ..script.programs import Program, func_of
 from ..stmt import Layout, PrimFunc, written_buffers
 from .hazards import views
 from .memory import (
@@ -39,12 +42,9 @@ from .memory import (
     Storage,
 )
 from .nest import Nest, Value, root
-from .numbers import boundary_dtype, numpy_dtype
 from .pads import pad_contents
 from .run import Machine
-
-if TYPE_CHECKING:
-    from ..script.programs import Program
+from .values import Evaluator
 
 __all__ = ["InterpreterError", "interpret"]
 
@@ -59,8 +59,6 @@ def interpret(func: Program, *arrays: Any, strict_state: bool = True) -> None:
     hold an arbitrary value.
     """
     if not isinstance(func, PrimFunc):
-        from ..script.programs import func_of
-
         func = func_of(func, "interpret")
     execute(func, *arrays, strict_state=strict_state)
 
@@ -69,7 +67,7 @@ def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str
     """`interpret`, with the memory of each buffer parameter afterwards, which tells the state of its elements."""
     if len(arrays) != len(func.params):
         raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")
-    written = _written(func)
+    written = {buffer.memory for buffer in written_buffers(func)}  # through whatever view
     memory: dict[str, Memory] = {}
     nest, aliases = root(), views(func.body)
     copies: list[tuple[NDArray[Any], NDArray[Any]]] = []
@@ -92,11 +90,6 @@ def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str
     for array, flat in copies:
         array[...] = flat
     return memory
-
-
-def _written(func: PrimFunc) -> set[str]:
-    """Names of the memories that are stored to, through whatever view."""
-    return {buffer.memory for buffer in written_buffers(func)}
 
 
 def _scalar(param: Var, given: Any) -> Value:
@@ -155,9 +148,6 @@ def _mark_padding(func: PrimFunc, layout: Layout, memory: dict[str, Memory]) -> 
 
 def _images(func: PrimFunc, layout: Layout) -> NDArray[np.intp]:
     """The flat physical elements of all logical ones."""
-    from ..layout.index_map import IndexMap
-    from .values import Evaluator
-
     buffer = next(b for b in func.buffers if b.name == layout.param)
     axes = [Var(f"i{k}") for k in range(len(layout.logical_shape))]
     grid = np.indices(layout.logical_shape).reshape(len(axes), -1)

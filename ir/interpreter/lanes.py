@@ -16,8 +16,8 @@ from .. import dtypes
 from ..caches import cached
 from ..expr import Broadcast, Call, Cast, Expr, Load, Ramp, binary
 from ..node import Node, changed, rebuild
-from ..script.printer import expr_text
 from ..stmt import Stmt
+from ..text import expr_text
 from .memory import InterpreterError
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ...errors import ProgramError
 from .. import dtypes
 from ..expr import Buffer, Var
-from .numbers import from_storage, poison, storage_dtype, to_storage
+from ..numbers import from_storage, poison, storage_dtype, to_storage
 
 FORBIDDEN, UNINITIALISED, UNDEF, DEFINED = range(4)
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ..expr import Buffer
 from ..layout.pad_value import PadValue
+from ..numbers import to_storage
 from .memory import DEFINED, FORBIDDEN, UNDEF, Memory, Storage
 from .nest import Nest
-from .numbers import to_storage
 from .values import Evaluator
 
 

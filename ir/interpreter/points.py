@@ -10,8 +10,8 @@ import numpy as np
 from .. import dtypes
 from ..expr import TRUE, Buffer, Expr, Load, Not, Var, variables
 from ..node import children, walk
-from ..script.printer import expr_text
 from ..stmt import Allocate, Attr, Block, Declare, For, If, Iter, Let, Seq, Stmt, Store, memories_read, memories_written
+from ..text import expr_text
 from .hazards import LARGEST_CHECK, Access, Hazard, views
 from .memory import Memory
 from .nest import Bind, Guard, Loop, Nest

@@ -14,8 +14,8 @@ import numpy as np
 
 from .. import dtypes
 from ..expr import BARRIERS, Buffer, Call, Not, Var
-from ..script.printer import expr_text
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
+from ..text import expr_text
 from .hazards import independent, separate
 from .lanes import lane_of_statement
 from .memory import UNINITIALISED, InterpreterError, Memory, Storage

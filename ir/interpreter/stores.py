@@ -11,8 +11,8 @@ from .. import dtypes
 from ..caches import cached
 from ..expr import Const, Expr, Load, Ramp
 from ..node import walk
-from ..script.printer import expr_text
 from ..stmt import Store
+from ..text import expr_text
 from .hazards import Hazard, own_loads, spread, update, waves
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Memory
 from .nest import Index, Nest

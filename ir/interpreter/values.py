@@ -18,6 +18,7 @@ from ..caches import cached
 from ..expr import (
     DOT_CALLS,
     LOGIC,
+    PAIR_CALLS,
     SUBGROUP_CALLS,
     Binary,
     Broadcast,
@@ -35,11 +36,11 @@ from ..expr import (
     Var,
 )
 from ..node import walk
-from ..script.printer import expr_text
+from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
+from ..text import expr_text
 from .lanes import lane_of
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
 from .nest import Nest, Value
-from .numbers import convert, dot_of_bytes, numpy_dtype, poison, round_to
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
@@ -57,6 +58,7 @@ _MATH: Mapping[str, Callable[..., Any]] = {
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
     **dict.fromkeys(SUBGROUP_CALLS.values(), np.positive),
     **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
+    **dict.fromkeys(PAIR_CALLS, dot_of_pairs),
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from ..caches import cached
 from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
 from ..node import walk
 from ..stmt import fresh
+from ..text import expr_text
 from ..tracing import structural, traced
 from .components import Component, components_of
 from .digits import digit
@@ -57,8 +58,6 @@ class Predicate:
         return result
 
     def __str__(self) -> str:
-        from ..script.printer import expr_text
-
         return expr_text(self.condition)
 
 
@@ -112,8 +111,6 @@ class IndexMap:
     @property
     def text(self) -> str:
         """``lambda i, j: [i // 4, j, i % 4]``."""
-        from ..script.printer import expr_text
-
         items = [expr_text(e) for e in self.indices]
         for count, position in enumerate(self.axis_separators):
             items.insert(position + count, repr(AXIS_SEPARATOR))
@@ -263,8 +260,6 @@ def _from_items(names: tuple[Var, ...], items: Sequence[Any]) -> IndexMap:
 
 def _integer(index: Expr) -> Expr:
     """An index, which must be computed from integers.  Raises IndexMapError."""
-    from ..script.printer import expr_text
-
     if dtypes.is_bool(index.dtype):
         raise IndexMapError(f"an index must be an integer, not a condition, but got `{expr_text(index)}`")
     found = (n for n in walk(index) if isinstance(n, Expr))

@@ -26,7 +26,12 @@ from ...errors import ProgramError
 from .. import dtypes
 from ..arith.intervals import negate
 from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, Var, binary, const, substitute, variables
+from ..syntax.base import Scope, ScriptError, Source, dotted
+from ..syntax.expressions import ExprParser
+from ..syntax.intrinsics import convert
+from ..text import expr_text
 from ..tracing import traced
+from ..type_check import check_types
 
 MAX_TEXT = 8192
 
@@ -131,8 +136,6 @@ def _from_function(fn: Callable[..., Any]) -> Any:
         raise PadValueError("a pad value that varies names its indices one by one, as `lambda io, ii: ...`")
     if not isinstance(result, Expr) or isinstance(result, (Const, Undef)):
         return encode(result)
-    from ..script.printer import expr_text
-
     return f"lambda {', '.join(names)}: {expr_text(result)}"
 
 
@@ -205,9 +208,6 @@ class _Reader:
     """Pieces of a lambda's body, whose outer conditionals may have None on a side."""
 
     def __init__(self, names: Sequence[Var], buffer: Buffer, text: str) -> None:
-        from ..script.base import Scope, Source
-        from ..script.expressions import ExprParser
-
         scope = Scope(Source(text.splitlines()))
         for name in names:
             scope.frames[0][name.name] = name
@@ -217,10 +217,6 @@ class _Reader:
         self.dtype = buffer.dtype
 
     def pieces(self, node: ast.expr, cond: Expr) -> list[Piece]:
-        from ..script.base import ScriptError, dotted
-        from ..script.intrinsics import convert
-        from ..verify.types import check_types
-
         if isinstance(node, ast.Constant) and node.value is None:
             return [(cond, None)]
         if isinstance(node, ast.Call) and dotted(node.func) == "if_then_else" and len(node.args) == 3:
@@ -240,8 +236,6 @@ class _Reader:
 
 
 def _text(pieces: Sequence[Piece]) -> str:
-    from ..script.printer import expr_text
-
     (cond, value), *rest = pieces
     text = "None" if value is None else expr_text(value)
     if not rest or cond == TRUE:

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from ..node import Node
-from ..script.printer import script
+from ..stmt import script
 
 VARIABLE = "STRIDESMITH_DUMP"
 PRINT = "-"
@@ -43,21 +43,10 @@ def program_log(function: str) -> Log:
     """What a pipeline calls with the name of each pass and the program after it."""
     target = _chosen[-1] if _chosen else os.environ.get(VARIABLE, "")
     if not target:
-        return _nothing
+        return lambda _name, _program: None
     if target == PRINT:
-        return _printer(function)
+        return lambda name, program: print(f"# {function} after {name}\n{script(program)}", file=sys.stderr)
     return _writer(Path(target) / f"{function}.{os.getpid()}.{next(_runs):04}")
-
-
-def _nothing(name: str, program: Node) -> None:
-    pass
-
-
-def _printer(function: str) -> Log:
-    def show(name: str, program: Node) -> None:
-        print(f"# {function} after {name}\n{script(program)}", file=sys.stderr)
-
-    return show
 
 
 def _writer(folder: Path) -> Log:

@@ -27,7 +27,8 @@ def pruned(stmt: Stmt) -> Stmt:
     """`stmt` without statements that hold nothing."""
     new: Stmt = rebuild(stmt, lambda child: pruned(child) if isinstance(child, Stmt) else child)
     if isinstance(new, Seq):
-        return _spliced(new)
+        kept = seq(new.stmts)  # without sequences inside
+        return new if kept == new else kept
     if isinstance(new, If):
         return _pruned_if(new)
     if isinstance(new, Block):
@@ -39,12 +40,6 @@ def pruned(stmt: Stmt) -> Stmt:
     if isinstance(new, (Allocate, Declare)):
         return new if _uses_memory(new.body, new.buffer) else new.body
     return new
-
-
-def _spliced(stmt: Seq) -> Stmt:
-    """The sequence without empty statements, and without sequences inside."""
-    kept = seq(stmt.stmts)
-    return stmt if kept == stmt else kept
 
 
 def _pruned_if(stmt: If) -> Stmt:

@@ -50,6 +50,7 @@ from ..expr import (
 )
 from ..node import children, rebuild, walk
 from ..stmt import Assume, Block, For, If, Iter, Let, Stmt, Store, memories_read, memories_written
+from ..text import expr_text
 from ..verify.init import starts
 from .conditionals import decide_conditions
 from .empty import pruned
@@ -108,8 +109,6 @@ class Kept:
     reason: str
 
     def __str__(self) -> str:
-        from ..script.printer import expr_text
-
         return f"`{expr_text(self.what)}` stays in loop `{self.loop}`: {self.reason}"
 
 
@@ -140,17 +139,13 @@ class Hoister:
         """The loop with one condition or binding moved out; None if there is none to move."""
         for found in self._candidates(loop, place):
             reason = _obstacle(found, loop) or self._undecided(found)
-            new = None if reason else self._moved(found, loop, place)
-            if new is not None:
-                return new
             if reason:
                 self.kept[Kept(found.inside, loop.var.name, reason)] = None
+            elif found.binding is not None:
+                return self._bound(found, found.binding, loop)
+            elif (new := self._split(loop, nowhere().simplify(found.expr), place)) is not None:
+                return new
         return None
-
-    def _moved(self, found: Candidate, loop: For, place: Context) -> Stmt | None:
-        if found.binding is not None:
-            return self._bound(found, found.binding, loop)
-        return self._split(loop, nowhere().simplify(found.expr), place)
 
     # ------------------------------------------------------------ conditions
 
@@ -196,24 +191,19 @@ class Hoister:
 
     def _candidates(self, loop: For, place: Context) -> Iterator[Candidate]:
         """What the flags let move, in program order, outer ones before their parts."""
-        for found in _below(loop.body, _View(self._always_runs(loop, place), frozenset((loop.var,)))):
+        for found in _below(loop.body, _View(place.facts.interval(loop.extent)[0] >= 1, frozenset((loop.var,)))):
             if found.binding is not None:
                 wanted = HoistLetBinding.LET_STMT if isinstance(found.binding, Let) else HoistLetBinding.LET_EXPR
                 if wanted in self.lets:
                     yield found
                 continue
-            if not self._wants(found):
+            is_wanted = found.kind is not None and found.kind in self.conditionals
+            if not is_wanted and HoistConditional.BOOLEAN_EXPRESSION not in self.conditionals:
                 continue
             required = [let for let in found.lets if let.var in variables(found.expr)]
             if required and HoistLetBinding.REQUIRED_BY_CONDITION in self.lets:
                 yield from self._required(found, required, loop)
             yield found
-
-    def _wants(self, found: Candidate) -> bool:
-        kinds = HoistConditional
-        if kinds.BOOLEAN_EXPRESSION in self.conditionals:
-            return True
-        return found.kind is not None and found.kind in self.conditionals
 
     def _required(self, found: Candidate, lets: list[Candidate], loop: For) -> Iterator[Candidate]:
         """The bindings of a condition, if with all of them outside the condition could follow."""
@@ -232,10 +222,6 @@ class Hoister:
         if found.decides or stays_data or not doubtful:
             return ""
         return f"(3) it decides nothing yet, and reads `{min(doubtful)}`, which may be undef"
-
-    @staticmethod
-    def _always_runs(loop: For, place: Context) -> bool:
-        return place.facts.interval(loop.extent)[0] >= 1
 
 
 @dataclass(frozen=True)
@@ -412,13 +398,10 @@ class _Known:
 
 def _unbound(node: Any, binding: Let | LetExpr, var: Var) -> Any:
     """`node` without a binding, whose variable is called `var` from above."""
-    if node is binding or (isinstance(binding, LetExpr) and _same_let(node, binding)):
+    is_same = isinstance(node, LetExpr) and (node.var, node.value) == (binding.var, binding.value)
+    if node is binding or (isinstance(binding, LetExpr) and is_same):
         return _unbound(substitute(node.body, {node.var: var}), binding, var)
     return rebuild(node, lambda child: _unbound(child, binding, var))
-
-
-def _same_let(node: Any, binding: LetExpr) -> bool:
-    return isinstance(node, LetExpr) and node.var == binding.var and node.value == binding.value
 
 
 def _size(stmt: Stmt) -> int:

@@ -57,14 +57,11 @@ def _known(program: Program, statement: Statement, spoken: frozenset[str]) -> It
     for load, found in by_load.items():
         values = {_value(program, statement, access) for access in found}
         value = values.pop()
-        if values or value is None or value.dtype != load.dtype or (program.func.is_strict and _is_any_zero(value)):
+        if values or value is None or value.dtype != load.dtype:
+            continue
+        if program.func.is_strict and dtypes.is_float(value.dtype) and value.value == 0:
             continue
         yield load, value
-
-
-def _is_any_zero(value: Const) -> bool:
-    """Whether what is equal to a constant may be another zero."""
-    return dtypes.is_float(value.dtype) and value.value == 0
 
 
 def _value(program: Program, statement: Statement, access: Access) -> Const | None:

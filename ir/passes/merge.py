@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..affine.guard import Unknown
+from ..arith.simplify import simplify
 from ..dataflow.accesses import Access
 from ..dataflow.dependence import Clash, clashes, common_loops
 from ..dataflow.instances import instances
@@ -23,6 +24,7 @@ from ..dataflow.order import knowing
 from ..expr import Expr, Var, as_expr, reads_memory, substitute
 from ..node import walk
 from ..stmt import For, PrimFunc, Seq, Stmt, seq, stmt_children
+from ..text import expr_text
 from .positions import Position, at, position, with_statement
 from .renaming import distinct
 
@@ -115,8 +117,6 @@ def obstacle(func: PrimFunc, first: For, second: For) -> Separate | None:
         if loop.kind != "serial":
             return Separate(first, second, f"(2) loop `{loop.var.name}` is {loop.kind}, not serial")
     if first.extent != second.extent or first.var.dtype != second.var.dtype or reads_memory(first.extent):
-        from ..script.printer import expr_text
-
         extents = f"{expr_text(first.extent)} and {expr_text(second.extent)}"
         return Separate(first, second, f"(3) the extents {extents} are not known to be equal")
     try:
@@ -151,8 +151,6 @@ def _explained(clash: Clash, first: For, second: For) -> str:
 
 
 def _access(access: Access) -> str:
-    from ..script.printer import expr_text
-
     indices = ", ".join(expr_text(i) for i in access.node.indices)
     return f"the {'write' if access.is_write else 'read'} of `{access.node.buffer.name}[{indices}]`"
 
@@ -160,9 +158,6 @@ def _access(access: Access) -> str:
 def _element(clash: Clash, point: dict[str, int], maybe: str) -> str:
     if maybe or clash.a.whole:
         return ""
-    from ..arith.simplify import simplify
-    from ..script.printer import expr_text
-
     values: dict[Var, Expr] = {v: as_expr(point[v.name], v) for v in clash.first.variables}
     numbers = ", ".join(expr_text(simplify(substitute(i, values))) for i in clash.a.indices)
     return f" in {clash.buffer.name}[{numbers}]"

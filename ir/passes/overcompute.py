@@ -24,8 +24,8 @@ from ..dataflow.harmless import Change, Harm, appearing, vanishing
 from ..dataflow.instances import Program, Statement, evaluations, instances
 from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
 from ..node import rebuild, walk
-from ..script.printer import expr_text
 from ..stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, Store, stmt_children, walk_stmts
+from ..text import expr_text
 from .empty import without_empty
 from .positions import at, position, with_statement
 

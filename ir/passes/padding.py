@@ -30,7 +30,6 @@ from ..dataflow.writers import Contradiction
 from ..expr import FALSE, TRUE, Binary, Buffer, Call, Expr, Load, Undef, Var, binary, substitute
 from ..layout.pad_value import PadValue
 from ..node import Node, children, rebuild, walk
-from ..script.printer import expr_text
 from ..stmt import (
     Allocate,
     Assume,
@@ -52,6 +51,7 @@ from ..stmt import (
     seq,
     stores,
 )
+from ..text import expr_text
 from .relayout import Change, LayoutError
 
 BARE, OPAQUE, BLOCK = "bare", "opaque", "block"

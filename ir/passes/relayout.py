@@ -50,8 +50,8 @@ from ..expr import (
 from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue, PadValueError
 from ..node import Node, children, rebuild, remembered
-from ..script.printer import expr_text
 from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh
+from ..text import expr_text
 
 Ranges = Mapping[Var, tuple[int, int]]
 

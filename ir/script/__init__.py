@@ -1,1 +1,1 @@
-"""TVMScript text: printing, parsing, and the namespace T."""
+"""Programs from TVMScript text, and the namespace T."""

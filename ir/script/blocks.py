@@ -10,11 +10,11 @@ from typing import Any
 from .. import dtypes
 from ..expr import TRUE, Binary, Buffer, Const, Expr, Var, binary
 from ..stmt import Block, Iter, Stmt
-from .base import Scope, called, show
-from .constants import attributes, integer, text, typed_integer
+from ..syntax.base import Scope, called, show
+from ..syntax.constants import attributes, integer, text, typed_integer
+from ..syntax.words import AXES, BLOCK_ALLOC, BLOCK_ATTR, near
 from .loops import LoopParser
 from .regions import Declared, Region, check_regions, is_silent
-from .words import AXES, BLOCK_ALLOC, BLOCK_ATTR, near
 
 
 @dataclass

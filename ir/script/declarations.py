@@ -15,10 +15,10 @@ from dataclasses import replace
 from .. import dtypes
 from ..expr import Buffer
 from ..stmt import fresh
-from .base import Scope, ScriptError, called, dotted, show
-from .constants import constant, integer, text
-from .expressions import ExprParser
-from .words import near
+from ..syntax.base import Scope, ScriptError, called, dotted, show
+from ..syntax.constants import constant, integer, text
+from ..syntax.expressions import ExprParser
+from ..syntax.words import near
 
 _SHORT = {"float": "float32", "int": "int32"}
 _KNOWN = frozenset({
@@ -127,7 +127,10 @@ class DeclarationParser:
         """Refuse what a dense row-major buffer from the start of its memory is not."""
         for key, allowed in _DEFAULTS.items():
             node = given.get(key)
-            if node is not None and self._plain(node) not in allowed:
+            if node is None:
+                continue
+            value = node.value if isinstance(node, ast.Constant) else constant(node, self.scope)
+            if value not in allowed:
                 raise self.error(node, f"`{key}` of `{name}` must be {' or '.join(map(repr, allowed))}: buffers are "
                                  "dense and start where their memory starts")  # fmt: skip
         node = given.get("strides")
@@ -139,9 +142,6 @@ class DeclarationParser:
         if strides and strides != dense:
             raise self.error(node, f"the strides {strides} of `{name}` differ from the dense ones, {dense}; declare "
                              "the shape that is in memory, and index it accordingly")  # fmt: skip
-
-    def _plain(self, node: ast.expr) -> object:
-        return node.value if isinstance(node, ast.Constant) else constant(node, self.scope)
 
     def _data(self, given: Mapping[str, ast.expr], call: str) -> str:
         """The name of the buffer that owns the memory."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from .. import dtypes
 from ..expr import Const, Expr, Var, binary
 from ..stmt import THREAD_AXES, Annotations, For, Stmt
-from .base import Scope, called, show
-from .constants import attributes, constant, integer, typed_integer
+from ..syntax.base import Scope, called, show
+from ..syntax.constants import attributes, constant, integer, typed_integer
+from ..syntax.intrinsics import number
+from ..syntax.words import LOOPS, near
 from .declarations import DeclarationParser
-from .intrinsics import number
-from .words import LOOPS, near
 
 _OPTIONS = frozenset({"start", "stop", "begin", "end", "step", "thread", "annotations", "dtype"})
 
@@ -84,8 +84,10 @@ class LoopParser(DeclarationParser):
             if key not in _OPTIONS:
                 raise self.error(value, f"a loop has no option `{key}`{near(key or '', _OPTIONS)}")
         args = list(call.args)
-        if kind == "thread_binding" and "thread" not in options and args and _is_text(args[-1]):
-            options["thread"] = args.pop()
+        if kind == "thread_binding" and "thread" not in options and args:
+            last = args[-1]
+            if isinstance(last, ast.Constant) and isinstance(last.value, str):
+                options["thread"] = args.pop()
         args.extend(options[k] for k in ("start", "begin", "stop", "end", "step") if k in options)
         if not 1 <= len(args) <= 3 or any(isinstance(a, ast.Starred) for a in args):
             raise self.error(call, "a loop takes an extent, or a start and a stop, or a start, a stop and a step")
@@ -93,8 +95,9 @@ class LoopParser(DeclarationParser):
             raise self.error(call, "`thread=` is for `T.thread_binding`, which needs it")
         thread = self._thread(options["thread"]) if "thread" in options else ""
         notes: Annotations = ()
-        if "annotations" in options and not _is_none(options["annotations"]):
-            notes = attributes(options["annotations"], self.scope)
+        given = options.get("annotations")
+        if given is not None and not (isinstance(given, ast.Constant) and given.value is None):
+            notes = attributes(given, self.scope)
         start, stop, step = (None, *args, None) if len(args) == 1 else (*args, None)[:3]
         assert stop is not None
         made = self._open(target, start, stop, step, options.get("dtype"))
@@ -159,11 +162,3 @@ class LoopParser(DeclarationParser):
 
 
 Shell = tuple[Var, Expr, str, str, Annotations]
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

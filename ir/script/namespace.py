@@ -16,10 +16,10 @@ from typing import Any, overload
 from ..expr import Buffer as _Buffer
 from ..expr import Undef
 from ..stmt import Module, PrimFunc
-from .base import ScriptError
-from .intrinsics import TABLE, lookup
+from ..syntax.base import ScriptError
+from ..syntax.intrinsics import TABLE, lookup
+from ..syntax.words import STATEMENTS, near
 from .parser import parse_function
-from .words import STATEMENTS, near
 
 _MARKERS = frozenset(name.split(".")[0] for name in STATEMENTS)
 

@@ -12,16 +12,16 @@ import difflib
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..expr import Buffer, Var
 from ..stmt import Block, Layout, Module, PrimFunc, Stmt
-from .base import NAMESPACES, Scope, ScriptError, Source, called, dotted
+from ..syntax.base import NAMESPACES, Scope, ScriptError, Source, called, dotted
+from ..syntax.constants import attributes, constant
+from ..syntax.intrinsics import is_dtype
+from ..syntax.words import BLOCK, DECLARE
 from .blocks import Header
-from .constants import attributes, constant
-from .intrinsics import is_dtype
 from .statements import StmtParser
-from .words import BLOCK, DECLARE
 
 __all__ = ["MAX_DEPTH", "ScriptError", "parse", "parse_function"]
 
@@ -42,7 +42,7 @@ def parse(text: str, name: str | None = None) -> PrimFunc | Module:
     captured = _constants(tree, source)
     found: dict[str, ast.AST] = {}
     for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and (_is_function(node) or _is_module(node)):
+        if _is_function(node) or (isinstance(node, ast.ClassDef) and "ir_module" in _decorators(node)):
             found[node.name] = node
     if name is None:
         return _parse_only(source, tree, found, captured)
@@ -142,16 +142,12 @@ def _decorators(node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
         yield dotted(item.func if isinstance(item, ast.Call) else item)
 
 
-def _is_function(node: ast.AST) -> bool:
+def _is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
     return isinstance(node, ast.FunctionDef) and any(name == "prim_func" for name in _decorators(node))
 
 
-def _is_module(node: ast.AST) -> bool:
-    return isinstance(node, ast.ClassDef) and any(name == "ir_module" for name in _decorators(node))
-
-
 def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
-    return [m for m in node.body if isinstance(m, ast.FunctionDef) and _is_function(m)]
+    return [m for m in node.body if _is_function(m)]
 
 
 # ---------------------------------------------------------------- functions

@@ -43,7 +43,7 @@ from ..expr import (
 )
 from ..node import rebuild, walk
 from ..stmt import Allocate, Assume, Block, Store
-from .text import expr_text
+from ..text import expr_text
 
 if TYPE_CHECKING:
     from ..affine.sets import Extent
@@ -118,15 +118,11 @@ def check_regions(block: Block, declared: Declared, around: Sequence[tuple[Var, 
             continue
         if not regions:
             return f"its body {verb} `{place}`, which is not declared; {both}"
-        fault = _outside(place, [r for r in regions if r.buffer == place.buffer]) if _same(place, regions) else ""
+        speaks_of_views = any(r.buffer != place.buffer for r in regions)
+        fault = "" if speaks_of_views else _outside(place, regions)
         if fault:
             return f"its body {verb} `{place}` outside of the declared region{fault}; {both}"
     return ""
-
-
-def _same(place: Place, regions: Sequence[Region]) -> bool:
-    """Whether the regions speak of the buffer itself and of none of its views."""
-    return all(r.buffer == place.buffer for r in regions)
 
 
 def _range_text(begin: Expr, end: Expr) -> str:

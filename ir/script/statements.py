@@ -8,10 +8,10 @@ from contextlib import nullcontext
 
 from ..expr import Buffer, Expr, Var
 from ..stmt import Allocate, Assume, Attr, Declare, Evaluate, If, Let, Seq, Stmt, Store, seq
-from .base import Scope, called, dotted, is_namespaced, show
+from ..syntax.base import Scope, called, dotted, is_namespaced, show
+from ..syntax.intrinsics import is_dtype
+from ..syntax.words import ALLOCATE, BLOCK, BLOCK_ALLOC, DECLARE, EXPRESSIONS, HEADER, LET, SCOPE_KEY, STATEMENTS, near
 from .blocks import BlockParser, Header
-from .intrinsics import is_dtype
-from .words import ALLOCATE, BLOCK, BLOCK_ALLOC, DECLARE, EXPRESSIONS, HEADER, LET, SCOPE_KEY, STATEMENTS, near
 
 _WITH = (*BLOCK, *LET, *ALLOCATE, *DECLARE, "attr", "launch_thread", "init")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..expr import Expr
-from ..script.words import SCOPE_KEY
 from ..stmt import Annotations, Attr, Seq
+from ..syntax.words import SCOPE_KEY
 
 RESERVED = frozenset({"layouts", "axis_separators"})
 

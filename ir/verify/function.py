@@ -15,8 +15,6 @@ from ..caches import cached
 from ..context import Surroundings
 from ..expr import BARRIERS, TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
 from ..node import children, walk
-from ..script.base import NAMESPACES
-from ..script.printer import expr_text
 from ..stmt import (
     ITER_KINDS,
     LOOP_KINDS,
@@ -36,10 +34,12 @@ from ..stmt import (
     Stmt,
     Store,
 )
+from ..syntax.base import NAMESPACES
+from ..text import expr_text
+from ..type_check import check_indices, check_types
 from .catalogue import VerifyError
 from .form import annotations_fault, attribute_fault, sequence_fault
 from .init import init_fault
-from .types import check_indices, check_types
 from .undef import has_undef, undef_fault, without_atoms
 
 

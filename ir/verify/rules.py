@@ -5,16 +5,12 @@ Bounds are not verified here: see `bounds.check_in_bounds`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..caches import cached
 from ..expr import Buffer
+from ..script.programs import Program, program_of
 from ..stmt import Layout, Module, PrimFunc
 from .catalogue import RULES, VerifyError, listing
 from .function import FunctionVerifier, describe
-
-if TYPE_CHECKING:
-    from ..script.programs import Program
 
 __all__ = ["RULES", "VerifyError", "listing", "verify"]
 
@@ -30,8 +26,6 @@ def verify(program: Program) -> None:
         _verified(program)
         return
     if not isinstance(program, Module):
-        from ..script.programs import program_of
-
         verify(program_of(program, "verify"))
         return
     names = [f.name for f in program.functions]

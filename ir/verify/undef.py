@@ -6,8 +6,8 @@ from ..caches import cached
 from ..dataflow.accesses import own_expressions
 from ..expr import COMPARISONS, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Undef
 from ..node import children, transform, walk
-from ..script.printer import expr_text
 from ..stmt import Assume, Evaluate, Stmt, Store
+from ..text import expr_text
 
 
 @cached(65536)

@@ -7,6 +7,8 @@
 3. GreaterOrEqual and LessOrEqual before version 16, of which nothing is inferred, broadcast.
 4. Slice before version 10, of which nothing is inferred where ends lie outside or in front of their starts.
 5. Squeeze with axes in any order.
+6. STFT of real signals, of which half of the frequencies are given.
+7. GroupNormalization before version 21, of which nothing is inferred, keeps the shape.
 """
 
 from __future__ import annotations
@@ -41,9 +43,22 @@ def as_defined(node: Node, graph: Graph, inferred: Sequence[Type | None]) -> lis
     elif node.op == "Squeeze" and node.values.get("axes"):
         gone = {at % len(first.shape) for at in node.values["axes"]}
         shape = tuple(extent for at, extent in enumerate(first.shape) if at not in gone)
+    elif node.op == "STFT" and (length := _frame(node, graph)) and found[0] is not None:
+        count = length // 2 + 1 if node.values.get("onesided", 1) else length
+        shape = (*found[0].shape[:2], count, 2)
+    elif node.op == "GroupNormalization" and found[0] is None:
+        shape = first.shape
     if shape is None:
         return found
     return [known if known is None and at else replace(known or first, shape=shape) for at, known in enumerate(found)]
+
+
+def _frame(node: Node, graph: Graph) -> int:
+    """The elements of each piece of a signal, 0 where they are not known."""
+    given = (*node.inputs, "", "", "")
+    if given[3]:
+        return int(graph.constants[given[3]].reshape(-1)[0]) if given[3] in graph.constants else 0
+    return graph.types[given[2]].shape[0] if given[2] else 0
 
 
 def _pooled(node: Node, image: tuple[int, ...]) -> tuple[int, ...] | None:

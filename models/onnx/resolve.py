@@ -40,6 +40,7 @@ from .graph import (
     with_names,
 )
 from .inference import inferred, refuse_unsafe
+from .loops import unrolled
 from .quantized import as_integers
 from .reading import Weights
 
@@ -154,7 +155,7 @@ class _Resolver:
             return
         if self._is_empty(node, types) or (is_foldable(node, types, known, self.folded) and self._fold(node, types)):
             return
-        inner = as_integers(node, graph, types[0]) or expanded(node, graph)
+        inner = as_integers(node, graph, types[0]) or expanded(node, graph) or unrolled(node, graph, known)
         if inner is not None and self._taken_apart(node, inner, types):
             return
         _require_known(node, types, inferred)
@@ -188,6 +189,9 @@ class _Resolver:
         Of outputs of any number, those that nothing reads have no name, but stay: they are counted.
         """
         inputs = tuple(self.alias.get(name, name) for name in node.inputs)
+        if node.op == "Concat" and not node.domain:  # a part without elements is nothing
+            parts = [name for name in inputs if name not in self.graph.types or self.graph.types[name].size]
+            inputs = tuple(parts) or inputs
         attributes = tuple(with_names(a, self.alias) for a in node.attributes)
         kinds = _kinds_of_outputs(self.graph.schema(node), len(node.outputs))
         outputs = [

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from . import (
     convolutions,
+    determinants,
     indexing,
     integers,
     movement,
@@ -18,14 +19,19 @@ from . import (
     pooling,
     products,
     quantization,
+    recurrent,
     reductions,
     resizing,
+    sampling,
+    scattering,
+    selection,
+    signal,
 )
 from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers,
+    integers, recurrent, selection, scattering, sampling, signal, determinants,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

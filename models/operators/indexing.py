@@ -32,7 +32,7 @@ def _gather(site: Site) -> Built:
         at = _evenly(np.where(known < 0, known + shape[axis], known), own)
         if at:
             return moved(site, "gather", [*before, at, *after])
-    return looked_up(site, "gather", [*before, _place(own, shape[axis]), *after])
+    return looked_up(site, "gather", [*before, place_of(own, shape[axis]), *after])
 
 
 def _evenly(places: NDArray[np.int64], own: Sequence[str]) -> str:
@@ -54,7 +54,7 @@ def _refuse_outside(site: Site, places: NDArray[np.int64], extent: int) -> None:
         )
 
 
-def _place(at: Sequence[str], extent: int) -> str:
+def place_of(at: Sequence[str], extent: int) -> str:
     """An element of the input 1 as a place of a dimension."""
     place = f"T.Cast('int64', {element('places', at)})"
     place = f"{place} + T.Select({place} < T.int64(0), T.int64({extent}), T.int64(0))"
@@ -80,7 +80,7 @@ def _gather_elements(site: Site) -> Built:
     if places is not None:
         _refuse_outside(site, places.astype(np.int64), site.shape()[axis])
     index = [*names]
-    index[axis] = _place(names, site.shape()[axis])
+    index[axis] = place_of(names, site.shape()[axis])
     return looked_up(site, "gather_elements", index)
 
 
@@ -89,7 +89,7 @@ def _gather_nd(site: Site) -> Built:
     places, batch = site.shape(1), site.attribute("batch_dims", 0)
     names = point(len(site.result().shape))
     own, rest = names[: len(places) - 1], names[len(places) - 1 :]
-    taken = [_place([*own, str(k)], site.shape()[batch + k]) for k in range(places[-1])]
+    taken = [place_of([*own, str(k)], site.shape()[batch + k]) for k in range(places[-1])]
     return looked_up(site, "gather_nd", [*names[:batch], *taken, *rest])
 
 

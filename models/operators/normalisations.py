@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ...ir.dtypes import is_float
-from ...space.workloads.precision import precision
+from ...space.workloads.precision import plain, precision
 from ...space.workloads.rows import LayerNorm, Softmax
-from ...space.workloads.text import Program, literal
+from ...space.workloads.text import Program, element, literal
+from .movement import point, reshaped
 from .site import Builder, Built, Site, letters
 
 
@@ -114,11 +116,45 @@ def _lp_normalization(site: Site) -> Built:
     return [site.operator(program.text(), [0])]
 
 
+def _group_normalization(site: Site) -> Built:
+    """Each group of channels to mean 0 and variance 1; factors are by channel, before version 21 by group."""
+    shape, groups = site.shape(), int(site.attribute("num_groups", 1))
+    if not _is_plain(site) or len(shape) < 3 or shape[1] % groups:
+        return None
+    parts = (shape[0], groups, shape[1] // groups, *shape[2:])
+    factors = parts[1:2] if site.opset < 21 else parts[1:3]
+    if any(site.shape(at) != (math.prod(factors),) for at in (1, 2)):
+        return None
+    scaled = tuple(range(1, 1 + len(factors)))
+    made = LayerNorm(
+        dims=parts, over=tuple(range(2, len(parts))), epsilon=site.attribute("epsilon", 1e-5), scaled=scaled
+    )
+    given = [(0, parts), (1, factors), (2, factors)]
+    views = [(at, site.new_tensor(target, site.dtype()), target) for at, target in given]
+    y = site.new_tensor(parts, site.dtype())
+    return [
+        *(site.operator(_reshape(site, site.shape(at), target), [at], view) for at, view, target in views),
+        site.operator(made.script(site.dtype()), [view for _, view, _ in views], y),
+        site.operator(_reshape(site, parts, shape), [y]),
+    ]
+
+
+def _reshape(site: Site, source: tuple[int, ...], target: tuple[int, ...]) -> str:
+    """The program that gives elements in another shape."""
+    program = Program("reshape", plain(site.dtype()))
+    program.inputs([("x", source)])
+    program.output("y", target)
+    axes = [(v[1:], e, "S") for v, e in zip(point(len(target)), target, strict=True)]
+    program.add("reshape", axes, f"{element('y', point(len(target)))} = {element('x', reshaped(source, target))}")
+    return program.text()
+
+
 BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "Softmax"): _softmax(0),
     ("", "LogSoftmax"): _softmax(1),
     ("", "LayerNormalization"): _layer_normalization,
     ("", "InstanceNormalization"): _instance_normalization,
+    ("", "GroupNormalization"): _group_normalization,
     ("", "LRN"): _lrn,
     ("", "LpNormalization"): _lp_normalization,
 }

@@ -211,6 +211,33 @@ def _mod(site: Site) -> Built:
     return elementwise(site, "mod", lambda x, t: f"{x[0]} - ({_truncated(x[0], x[1], t)}) * {x[1]}", [0, 1])
 
 
+def _bits(name: str) -> Builder:
+    """A builder of an operation on the bits of two integers."""
+
+    def build(site: Site) -> Built:
+        if not is_int(site.dtype()) or site.dtype(0) != site.dtype(1):
+            return None
+        return elementwise(site, name, lambda x, _: f"T.{name}({x[0]}, {x[1]})", [0, 1])
+
+    return build
+
+
+def _bit_shift(site: Site) -> Built:
+    """Bytes times powers of two, or divided by these; nothing is left where a shift is as long as a byte."""
+    if site.dtype() != "uint8":
+        return None
+    is_left = site.attribute("direction", "") == "LEFT"
+
+    def value(x: Sequence[str], dtype: str) -> str:
+        power = "T.int32(256)"
+        for shift in range(8):
+            power = f"T.Select({x[1]} == T.uint8({shift}), T.int32({1 << shift}), {power})"
+        wide = f"T.Cast('int32', {x[0]})"
+        return f"T.Cast('uint8', {wide} * {power} % T.int32(256))" if is_left else f"{wide} // {power}"
+
+    return elementwise(site, "bit_shift", value, [0, 1], "uint8" if is_left else "int32")
+
+
 def _pow(site: Site) -> Built:
     """Powers of floats; a constant exponent of a common kind needs no power function."""
     if not is_float(site.dtype()):
@@ -356,6 +383,10 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "LessOrEqual"): _binary("less_equal", "{a} <= {b}", "fi", "bool"),
     ("", "Greater"): _binary("greater", "{a} > {b}", "fi", "bool"),
     ("", "GreaterOrEqual"): _binary("greater_equal", "{a} >= {b}", "fi", "bool"),
+    ("", "BitwiseAnd"): _bits("bitwise_and"),
+    ("", "BitwiseOr"): _bits("bitwise_or"),
+    ("", "BitwiseXor"): _bits("bitwise_xor"),
+    ("", "BitShift"): _bit_shift,
     ("", "Max"): _many("maximum", "T.max({a}, {b})"),
     ("", "Min"): _many("minimum", "T.min({a}, {b})"),
     ("", "Sum"): _many("sum", "{a} + {b}", "f"),

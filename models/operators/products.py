@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ...ir.dtypes import is_float, is_int
 from ...space.workloads.precision import Precision, plain, precision
 from ...space.workloads.text import Program, Step, element, literal
+from ..network import Operator
 from .pointwise import broadcast
 from .site import Builder, Built, Site
 
@@ -82,23 +84,103 @@ def _gemm(site: Site) -> Built:
 
 
 def _einsum(site: Site) -> Built:
-    """Products of two tensors whose indices are letters, each at most once in a tensor, all of them known."""
-    left, _, right = site.attribute("equation", "").replace(" ", "").partition("->")
-    terms = left.split(",")
-    plain_letters = all(len(set(term)) == len(term) and (not term or term.isalpha()) for term in (*terms, right))
-    if len(terms) != 2 or "->" not in site.attribute("equation", "") or not plain_letters or site.count != 2:
+    """Products of tensors whose indices are letters, summed over those that the result has not.
+
+    Of more than two tensors the first two are multiplied, that with the third, and so on.
+    """
+    parsed = _indices(site)
+    if parsed is None or not all(site.dtype(at) == site.dtype() for at in range(site.count)):
         return None
-    extents = {letter: e for at, term in enumerate(terms) for letter, e in zip(term, site.shape(at), strict=True)}
+    terms, right = parsed
+    if len({*right}) != len(right) or not (is_float(site.dtype()) or is_int(site.dtype())):
+        return None
+    extents: dict[str, int] = {}
+    for at, term in enumerate(terms):
+        for letter, extent in zip(term, site.shape(at), strict=True):
+            extents[letter] = max(extent, extents.get(letter, 1))
+    if single := _one_sum(site, terms, right, extents):
+        return single
+    made: list[Operator] = []
+    tensor, own = site.node.inputs[0], terms[0]
+    for number in range(1, max(2, len(terms))):
+        others = terms[number : number + 1]
+        later = {*right, *(letter for term in terms[number + 1 :] for letter in term)}
+        is_last = number + 1 >= len(terms)
+        kept = right if is_last else [x for x in dict.fromkeys([*own, *others[0]]) if x in later]
+        shape = tuple(extents[x] for x in kept)
+        into = site.node.outputs[0] if is_last else site.new_tensor(shape, site.dtype())
+        inputs = [tensor, *site.node.inputs[number : number + 1]]
+        made.append(site.operator(_summed(site, [own, *others], inputs, kept, extents), inputs, 0 if is_last else into))
+        tensor, own = into, kept
+    return [*made]
+
+
+def _indices(site: Site) -> tuple[list[list[str]], list[str]] | None:
+    """The letters of each tensor and of the result; the dimensions of ``...`` are ``.0``, ``.1``, ... from the last."""
+    equation = str(site.attribute("equation", "")).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    texts = left.split(",")
+    if len(texts) != site.count:
+        return None
+    terms, longest = [], 0
+    for at, text in enumerate(texts):
+        more = len(site.shape(at)) - len(text.replace("...", ""))
+        if more < 0 or (more and "..." not in text):
+            return None
+        longest = max(longest, more)
+        terms.append(_letters(text, more))
+    counts = Counter(x for term in terms for x in term)
+    alone = sorted(x for x, count in counts.items() if count == 1 and not x.startswith("."))
+    result = _letters(right, longest) if arrow else [*_letters("...", longest), *alone]
+    return (terms, result) if {*result} <= {*counts} else None
+
+
+def _letters(text: str, more: int) -> list[str]:
+    front, dots, end = text.partition("...")
+    return [*front, *(f".{at}" for at in reversed(range(more if dots else 0))), *end]
+
+
+def _one_sum(site: Site, terms: Sequence[list[str]], right: list[str], extents: Mapping[str, int]) -> Built:
+    """The product of two tensors with one letter that is summed over, if that is all."""
     summed = [letter for letter in extents if letter not in right]
-    shapes_fit = all(
-        extents[a] == e for at, term in enumerate(terms) for a, e in zip(term, site.shape(at), strict=True)
-    )
-    if len(summed) != 1 or not shapes_fit or not is_float(site.dtype()):
+    is_plain = all(len({*term}) == len(term) and "." not in "".join(term) for term in (*terms, right))
+    fits = all(extents[x] == e for at, term in enumerate(terms) for x, e in zip(term, site.shape(at), strict=True))
+    if len(terms) != 2 or len(summed) != 1 or not is_plain or not fits or not is_float(site.dtype()):
         return None
     called = {letter: f"v{letter.lower()}_{letter}" for letter in extents} | {summed[0]: "vk"}
     spatial = [(called[letter][1:], extents[letter]) for letter in right]
     a, b = ([called[letter] for letter in term] for term in terms)
     return product_of(site, spatial, extents[summed[0]], a, b, [])
+
+
+def _summed(
+    site: Site, terms: Sequence[list[str]], inputs: Sequence[str], kept: list[str], extents: Mapping[str, int]
+) -> str:
+    """The program of a product of tensors with the indices `terms`, summed over all letters that are not `kept`."""
+    program = Program("einsum", _types(site.dtype()))
+    shapes = [site.graph.types[tensor].shape for tensor in inputs]
+    program.inputs([(f"x{at}", shape) for at, shape in enumerate(shapes)])
+    shape = tuple(extents[x] for x in kept)
+    program.output("y", shape, program.precision.storage)
+    every = dict.fromkeys([*kept, *(x for term in terms for x in term)])
+    called = {x: f"e_{x[1:]}" if x.startswith(".") else f"{x.lower()}_{x}" for x in every}
+    loads = []
+    for at, (term, own) in enumerate(zip(terms, shapes, strict=True)):
+        index = ["0" if e == 1 else f"v{called[x]}" for x, e in zip(term, own, strict=True)]
+        loads.append(program.load(f"x{at}", index))
+    over = [x for x in every if x not in kept]
+    types, axes = program.precision, [(called[x], extents[x]) for x in kept]
+    has_stage = types.is_mixed and bool(over)
+    total = program.alloc("total", shape) if has_stage else "y"
+    target, value = element(total, [f"v{a}" for a, _ in axes]), " * ".join(loads)
+    loops = [*((a, e, "S") for a, e in axes), *((called[x], extents[x], "R") for x in over)]
+    if over:
+        program.add("einsum", loops, f"{target} = {target} + {value}", f"{target} = {program.zero()}")
+    else:
+        program.add("einsum", loops, f"{target} = {types.narrow(value)}")
+    if has_stage:
+        program.stages("y", total, axes, [a for a, _ in axes], [("store", "{v}")])
+    return program.text()
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {("", "MatMul"): _matmul, ("", "Gemm"): _gemm, ("", "Einsum"): _einsum}

@@ -175,7 +175,7 @@ def _arg(how: str) -> Builder:
 
 
 LONGEST_RUN = 1024
-"""A running sum is a sum for each element, which is worth its square only where it is short."""
+"""A running sum is a sum for each element, which is worth its square only where it is short; others run in order."""
 
 
 def _cumsum(site: Site) -> Built:
@@ -185,7 +185,7 @@ def _cumsum(site: Site) -> Built:
         return None
     axis = given[0] % len(shape)
     if shape[axis] > LONGEST_RUN:
-        return None
+        return _long_cumsum(site, axis)
     types = plain(dtype) if is_int(dtype) else precision(dtype)
     program = Program("cumsum", types)
     program.inputs([("x", shape)])
@@ -202,6 +202,34 @@ def _cumsum(site: Site) -> Built:
     program.stages(
         "y", target, [(a, e) for a, e, _ in loops], [a for a, _, _ in loops], [("store", "{v}")] * types.is_mixed
     )
+    return [site.operator(program.text(), [0])]
+
+
+def _long_cumsum(site: Site, axis: int) -> Built:
+    """``y[i + 1] = y[i] + x[i + 1]`` in the order of i; without the element itself ``y[i + 1] = y[i] + x[i]``."""
+    shape, dtype = site.shape(), site.dtype()
+    types = plain(dtype) if is_int(dtype) else precision(dtype)
+    program = Program("cumsum", types)
+    program.inputs([("x", shape)])
+    program.output("y", shape)
+    total = program.alloc("total", shape) if types.is_mixed else "y"
+    names, last = letters(len(shape)), shape[axis] - 1
+    exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
+
+    def at(index: str, suffix: str) -> list[str]:
+        place = f"{last} - ({index})" if reverse else index
+        return [place if k == axis else f"v{a}{suffix}" for k, a in enumerate(names)]
+
+    first = program.zero() if exclusive else program.load("x", at("0", "0"))
+    rows = [(f"{a}0", e, "S") for k, (a, e) in enumerate(zip(names, shape, strict=True)) if k != axis]
+    program.add("first", rows, f"{element(total, at('0', '0'))} = {first}")
+    step = f"v{names[axis]}1"
+    loops = [(f"{a}1", e - (k == axis), "O" if k == axis else "S")
+             for k, (a, e) in enumerate(zip(names, shape, strict=True))]  # fmt: skip
+    x = program.load("x", at(step if exclusive else f"{step} + 1", "1"))
+    program.add("run", loops, f"{element(total, at(f'{step} + 1', '1'))} = {element(total, at(step, '1'))} + {x}")
+    if types.is_mixed:
+        program.stages("y", total, list(zip(names, shape, strict=True)), names, [("store", "{v}")])
     return [site.operator(program.text(), [0])]
 
 

@@ -15,7 +15,7 @@ from ...backends.export.names import function_name
 from ...backends.lower import lower
 from ...errors import UsageError
 from ...search.calling.packing import pack_program, unpack_program
-from .layouts import plain
+from ..edges import plain
 from .plan import ARENA, CONSTANTS
 
 if TYPE_CHECKING:

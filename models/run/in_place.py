@@ -30,9 +30,9 @@ from ...ir.stmt import PrimFunc, replace_buffer
 from ...search.workers import kernel_cache
 from ...search.workers.jobs import built
 from ...search.workers.protocol import Built, Compiled, Failed
+from ..edges import EdgeLayout
 from ..network import Network, Operator
 from .kernels import Kernel
-from .layouts import EdgeLayout
 
 LEAST_BYTES = 1 << 16  # a smaller tensor is in a near cache anyway
 

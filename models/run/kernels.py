@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
-
 from ...errors import BadRecord
-from ...ir.deadline import OutOfTime, look
+from ...ir.deadline import OutOfTime, has_deadline, look
 from ...search.records.status import error_of
-from ...search.workers import jobs, kernel_cache
+from ...search.workers import kernel_cache
 from ...search.workers.executor import TOO_LATE
-from ...search.workers.programs import candidate
-from ...search.workers.protocol import Build, Built, Choice, Compiled, Failed, to_text
+from ...search.workers.programs import candidate, estimated
+from ...search.workers.protocol import Build, Built, Compiled, Failed, to_text
+from ...search.workers.spread import build_on_all_cores
 from ...space.interface import PACKED_AHEAD
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from ...search.tasks.task import Task
     from ..network import Operator
     from ..tasks import NetworkTask
-
-POPULATION, GENERATIONS = 2048, 2  # of candidates that the estimate looks at
 
 Origin = Literal["tuned", "estimated", "untuned"]
 Builder: TypeAlias = "Callable[[Iterable[Build]], Sequence[Built | Failed]]"
@@ -60,13 +57,8 @@ def passed(node: Operator, kernel: Kernel) -> list[tuple[str, Argument]]:
     return list(zip(names, kernel.compiled.layouts, strict=True))
 
 
-def build_here(wanted: Iterable[Build]) -> list[Built | Failed]:
-    """Compile in this process, one after the other."""
-    return [jobs.run(job) for job in wanted]
-
-
 def kernels_of(
-    tasks: Sequence[NetworkTask], database: Database | None, build: Builder = build_here
+    tasks: Sequence[NetworkTask], database: Database | None, build: Builder = build_on_all_cores
 ) -> dict[str, Kernel]:
     """A kernel for every operator of the tasks, by the operator's name.
 
@@ -109,28 +101,24 @@ def _question(task: Task, record: Record | None) -> str:
 def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[Kernel]:
     """Kernels that nobody has compiled yet; they are kept, unless another try could give another one.
 
-    After a deadline (`ir.deadline`) nothing is estimated any more.  Raises OutOfTime where the builder has no time left
-    for the program as it was written.
+    Before a deadline (`ir.deadline`) estimates are made here, and after it none.  Raises OutOfTime where the builder
+    has no time left for the program as it was written.
     """
-    choices, late = list[Choice | None](), set[str]()
+    first, late = list[Build](), set[str]()
     for task, record in wanted:
-        choice = None
-        try:
-            if record is None:
-                choice = estimate(task)
-                look()
-        except OutOfTime:
-            late.add(task.script)
-        choices.append(choice)
-    replies = _through_cache(build, [
-        Build(script=task.script, target=task.target, choice=choice, trace=record.trace if record else None)
-        for (task, record), choice in zip(wanted, choices, strict=True)
-    ])  # fmt: skip
+        job = Build(script=task.script, target=task.target, trace=record.trace if record else None)
+        if record is None:
+            try:
+                job = _with_estimate(job, task.interface)
+            except OutOfTime:
+                late.add(task.script)
+        first.append(job)
+    replies = _through_cache(build, first)
     found = []
-    for (task, record), choice, reply in zip(wanted, choices, replies, strict=True):
+    for (task, record), job, reply in zip(wanted, first, replies, strict=True):
         lasts = (isinstance(reply, Built) or reply.kind in ("refused", "build_error")) and task.script not in late
-        if isinstance(reply, Failed) and choice is not None:
-            (reply,) = _through_cache(build, [Build(script=task.script, target=task.target)])
+        if isinstance(reply, Failed) and record is None and job != _plain(job):
+            (reply,) = _through_cache(build, [_plain(job)])
         if reply == TOO_LATE:
             raise OutOfTime
         if isinstance(reply, Failed):
@@ -143,14 +131,30 @@ def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[
     return found
 
 
+def _with_estimate(job: Build, interface: Mapping[str, str]) -> Build:
+    """The build of what the estimate likes best, by whoever builds; where there is a deadline, it is made here.
+
+    A builder that meets the end of its time would have compiled nothing, not even the program as it was written.
+    """
+    if not has_deadline():
+        return replace(job, estimated=dict(interface))
+    look()
+    choice = estimated(job.script, job.target, interface)
+    look()
+    return replace(job, choice=choice)
+
+
 def _through_cache(build: Builder, wanted: Sequence[Build]) -> list[Built | Failed]:
     """Replies to builds; those of programs as they were written may have been made by whoever tuned them."""
-    known = [
-        kernel_cache.stored(to_text(job)) if job.choice is None and job.trace is None else None for job in wanted
-    ]
+    known = [kernel_cache.stored(to_text(job)) if job == _plain(job) else None for job in wanted]
     missing = [job for job, reply in zip(wanted, known, strict=True) if not isinstance(reply, Built)]
     made = iter(build(missing) if missing else ())
     return [reply if isinstance(reply, Built) else next(made) for reply in known]
+
+
+def _plain(job: Build) -> Build:
+    """The build of the program as it was written."""
+    return Build(script=job.script, target=job.target)
 
 
 def _kernel(task: Task, record: Record | None, reply: Built) -> Kernel:
@@ -158,23 +162,3 @@ def _kernel(task: Task, record: Record | None, reply: Built) -> Kernel:
     origin: Origin = "tuned" if record else "estimated" if trace is not None else "untuned"
     return Kernel(task, reply.kernel, origin, record, trace)
 
-
-def estimate(task: Task) -> Choice | None:
-    """The candidate that the estimate ranks first among some thousands; None for a space without any."""
-    from ...cost_model.features import FeatureMap
-    from ...search.tuning.evolution import Effort, by_estimate, evolve
-    from ...search.tuning.search_space import SearchSpace
-    from ...space.design.space import generate
-
-    look()
-    space = generate(task.work.func, task.target, task.interface)
-    if not space.sketches:
-        return None
-    search, evaluate = SearchSpace(space), by_estimate(FeatureMap(space.sketches, task.target))
-    effort, rng = Effort(max(64, POPULATION // len(search.open)), GENERATIONS), np.random.default_rng(0)
-    pools = [pool for pool in evolve(search, search.open, evaluate, rng, effort) if len(pool.rows)]
-    best = max(pools, key=lambda pool: float(pool.scores[0]), default=None)
-    if best is None:
-        return None
-    indices = tuple(int(value) for value in best.rows[0])
-    return Choice(space.sketches[best.sketch].name, indices, dict(task.interface))

@@ -16,10 +16,10 @@ from ...backends.chain import CpuChain
 from ...backends.cores import settler
 from ...backends.data import Array, pack, unpack
 from ...backends.executable import numpy_dtype
-from ...backends.forks import renewed_in_children
 from ...backends.kernel import load_chain
 from ...backends.llvm.python_call import Expected, held
 from ...errors import UsageError, did_you_mean
+from ...forks import renewed_in_children
 from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
 from ..evaluate import run_foreign

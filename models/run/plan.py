@@ -20,10 +20,10 @@ from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ...backends.kernel import BACKENDS
 from ...ir.target import Target
 from ..network import Network, Operator
+from ..views import Sharing, sharing_of
 from .in_place import overwriting
 from .kernels import Kernel, passed
 from .memory import Arena, Span, best_fit
-from .views import Sharing, sharing_of
 
 ARENA, CONSTANTS, FIRST_LENT = 0, 1, 2
 

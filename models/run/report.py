@@ -11,8 +11,8 @@ from ...backends.data import is_in_place
 from ...backends.executable import Memory
 from ...ir.expr import Call, Const, Expr, Load
 from ...ir.stmt import stores
+from ..edges import arguments_of
 from ..network import Foreign, Network, Node
-from .layouts import arguments_of
 
 if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadRecord, DeviceMissing, TemporaryError
 from ..records.record import Record
 from ..records.status import error_of
-from ..tasks.task import Roof, Task, performance, selector_of, stored_work
+from ..tasks.device import Device
+from ..tasks.task import Roof, Task, performance, stored_work
 from ..workers.bench import Workbench
 from ..workers.protocol import Diagnose, Failed, MeasureRoof
 
@@ -161,20 +162,16 @@ def device_for(record: Record) -> Target:
     Raises DeviceMissing where there is none that runs the record's instructions: a CPU of
     another instruction set, or an OpenCL device that is not here.
     """
-    from ...backends.devices import discover
-
     then = record.device
     elsewhere = f"record {record.id} is for {then.key}"
     advice = "`--trace`, `--program` and `--source` show what needs no device"
-    if then.kind == "cpu":
-        here = discover("cpu", then.threads)
-        if here.isa != then.isa:
-            raise DeviceMissing(f"{elsewhere}, but this machine's CPU has {here.isa}, not {then.isa}; {advice}")
-        return here
     try:
-        return discover(selector_of(then))
+        here = Device.of(then)
     except DeviceMissing as error:
         raise DeviceMissing(f"{elsewhere}, which is not here: {error}; {advice}") from None
+    if then.kind == "cpu" and here.isa != then.isa:
+        raise DeviceMissing(f"{elsewhere}, but this machine's CPU has {here.isa}, not {then.isa}; {advice}")
+    return here
 
 
 @contextlib.contextmanager

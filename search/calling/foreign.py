@@ -28,7 +28,7 @@ from ..records.database import Database
 from ..records.record import IMPORTED, ORIGIN, Record
 from ..records.status import KINDS
 from ..records.turn import turn
-from ..tasks.task import device_of, selector_of
+from ..tasks.device import Device
 from ..tuning.elsewhere import BUILD_SECONDS, in_interface, status_of, untried
 from ..tuning.race import FAR_SLOWER, race_built, untuned_id
 from ..tuning.run import versions
@@ -129,8 +129,7 @@ def _waiting(task: Task, database: Database) -> list[Record]:
 def _is_here(target: Target) -> bool:
     """Whether a target is a device of this machine, so that something can be measured on it."""
     try:
-        threads = target.threads if target.kind == "cpu" else None
-        return device_of(selector_of(target), threads).key == target.key
+        return Device.of(target).key == target.key
     except (DeviceMissing, UnknownTarget):
         return False
 

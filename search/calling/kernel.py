@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,20 +18,21 @@ import numpy as np
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
-from ...backends.forks import renewed_in_children
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, UsageError, did_you_mean
+from ...forks import renewed_in_children
 from ...ir import dtypes
-from ...ir.interpreter.numbers import bfloat16_bits
+from ...ir.numbers import bfloat16_bits
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
 from ..records.database import Database
 from ..records.record import Record
-from ..tasks.command_line import command_line, options_of
+from ..tasks.command_line import options_of
+from ..tasks.device import Device
 from ..tasks.interface import breach, interface_of
-from ..tasks.task import Task, device_of
+from ..tasks.task import Task
 from .near import no_record
 from .subject import device_for, record_or_work, scheduled
 
@@ -79,14 +81,14 @@ def found_in(
     work = record_or_work(what, database, asked)
     if isinstance(work, Record):
         return work, None
-    device = device_of(target, threads)
+    device = Device.here(target, threads)
     task = Task(work, device, interface_of(work, interface))
     tried: list[Outcome] = []
     record = best_here(task, database, tried.append)
     if record is not None:
         return record, device
     named = options_of(work, device, task.interface, database.name if db else None)
-    made_by = command_line({**named, "target": target} if isinstance(target, str) else named)
+    made_by = (replace(named, target=target) if isinstance(target, str) else named).command()
     others = "".join(f", and {verdict.sentence}" for outcome in tried[:1] for verdict in outcome.verdicts)
     raise no_record(task, database, made_by, tried=others, python=True)
 
@@ -144,9 +146,9 @@ class Kernel:
     of a free interface, or of a program with layouts of its own, has the physical
     one.  They are NumPy's, or whatever else on the CPU has ``__dlpack__`` (PyTorch,
     JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
-    their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
-    type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
-    argument that is not so.  `signature` has name, logical and physical shape,
+    their type, a bfloat16 array has dtype uint16 and holds the bits (`ss.bfloat16_bits`
+    makes them of floats), has the type that ml_dtypes gives to NumPy, or is PyTorch's.
+    TypeError and ValueError name the argument that is not so.  `signature` has name, logical and physical shape,
     dtype, index map and pad value of every argument.  Several threads may call it.
     """
 
@@ -358,11 +360,18 @@ def _shared(argument: Argument, value: object) -> Array:
     if not hasattr(value, "__dlpack__"):
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
+    if argument.dtype == "bfloat16" and str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        value = _bits_of_tensor(value)
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
+
+
+def _bits_of_tensor(tensor: Any) -> Any:
+    """A tensor of PyTorch's bfloat16, which NumPy does not have, as one of its bits, in the same memory."""
+    return tensor.detach().view(sys.modules["torch"].uint16)
 
 
 class _Memory(ABC):

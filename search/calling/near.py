@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...errors import NoRecord
+from ..tasks.device import selector_of
 from ..tasks.interface import interface_key, interface_of
-from ..tasks.task import RECORDED_DEVICE, selector_of
+from ..tasks.task import RECORDED_DEVICE
 
 if TYPE_CHECKING:
     from ..records.database import Database

@@ -5,7 +5,8 @@
     pack_program      physical[index_map(i)] = logical[i], and every other element of `physical` is the pad value
     unpack_program    logical[i] = physical[index_map(i)]
 
-They are schedules like any other, so that they are proven and compiled as kernels are.
+They are schedules like any other, so that they are proven and compiled as kernels are.  In this process NumPy does the
+same by one scatter (`backends.data`), for any layout and without a compiler.
 """
 
 from __future__ import annotations

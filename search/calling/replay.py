@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...errors import BadRecord, DeviceMissing, StorageError, TemporaryError
 from ..records.record import Record
 from ..records.status import error_of
-from ..tasks.task import Task, selector_of, stored_work
+from ..tasks.device import Device
+from ..tasks.task import Task, stored_work
 from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Failed, Measured, Race
 from .foreign import Outcome, is_foreign, store, try_records
@@ -98,11 +99,7 @@ def device_here(record: Record, any_device: bool = False) -> Target:
 
     Raises DeviceMissing if it is another than the record was measured on, unless `any_device`.
     """
-    from ...backends.devices import discover
-
-    then = record.device
-    text = then.kind if any_device else selector_of(then)
-    now = discover(text, then.threads if then.kind == "cpu" else None)
+    then, now = record.device, Device.of(record.device, any_of_its_kind=any_device)
     if now.key != then.key and not any_device:
         raise DeviceMissing(
             f"record {record.id} was measured on {then.key}, but this machine has {now.key}; "

@@ -11,7 +11,8 @@ from ...space.workloads import Workload, names
 from ...space.workloads.taking import func_of as function
 from ...space.workloads.taking import workload_of
 from ..records.record import Record
-from ..tasks.task import device_of, stored_work
+from ..tasks.device import Device
+from ..tasks.task import stored_work
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -41,7 +42,7 @@ def work_of(what: Program, asked: str) -> Workload:
 
 def device_for(what: Program, target: str | Target) -> Target:
     """The device of `target`; the record's own where `what` is one, and `target` says no more than the default."""
-    return what.device if isinstance(what, Record) and target == "cpu" else device_of(target)
+    return what.device if isinstance(what, Record) and target == "cpu" else Device.here(target)
 
 
 def scheduled(what: Program, asked: str) -> PrimFunc:

@@ -17,8 +17,9 @@ import sqlalchemy as sa
 from ...errors import BadRecord, NoRecord, StorageError, UsageError
 from ...ir.script.programs import Program, is_text
 from ...space.workloads.taking import workload_of
+from ..tasks.device import Device
 from ..tasks.interface import interface_key
-from ..tasks.task import RECORDED_DEVICE, device_of
+from ..tasks.task import RECORDED_DEVICE
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
 from .record import Record, marked, printable
@@ -345,11 +346,11 @@ class Database:
                     f"the database {self.path} is damaged; `tune` with --db {self.path} "
                     f"saves what can be read into a new file and keeps the old one"
                 )
-            aside, rows = sqlite_file.salvage(self.path, ddl(), widths())
-            if aside != self.path:
+            old, rows = sqlite_file.salvage(self.path, ddl(), widths())
+            if old != self.path:
                 self.notes.append(
                     f"the database {self.path} was damaged: {rows} rows were saved into a new file, "
-                    f"and the old one was renamed to {aside}"
+                    f"and the old one was renamed to {old}"
                 )
         if self.read_only:
             return state in ("missing", "empty")
@@ -405,7 +406,7 @@ class Database:
         limit: int | None = None,
     ) -> Iterator[Record]:
         script = _script_of(work)
-        key = target if isinstance(target, str) and "|" in target else device_of(target).key
+        key = target if isinstance(target, str) and "|" in target else Device.here(target).key
         # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
         known = sa.select(sa.func.min(WORKLOADS.c.id)).where(*is_program(script))
         on = sa.select(DEVICES.c.id).where(DEVICES.c.key == key)

@@ -148,7 +148,7 @@ def _begin(connection: sa.Connection) -> None:
 def attempt(act: Callable[[], T], name: str, seconds: float, path: Path | None = None) -> T:
     """``act()``, which is repeated for `seconds` while what went wrong may pass.
 
-    A file at `path` that proves to be damaged is in doubt from then on.  Raises TemporaryError where it did not pass,
+    A file at `path` that proves to be damaged is suspect from then on.  Raises TemporaryError where it did not pass,
     and StorageError for all else.
     """
     end = time.monotonic() + seconds
@@ -157,7 +157,7 @@ def attempt(act: Callable[[], T], name: str, seconds: float, path: Path | None =
             return act()
         except sa.exc.DBAPIError as error:
             if path is not None and sqlite_file.is_damage(error.orig or error):
-                sqlite_file.doubt(path)
+                sqlite_file.suspect(path)
             found = _translated(error, name)
             if not _may_pass(error) or time.monotonic() + PAUSE_SECONDS > end:
                 raise found from None

@@ -221,7 +221,7 @@ class Record(BaseModel):
 
         What another version of the package measured may be refused by this one for not knowing a primitive of it.
         """
-        from ... import __version__
+        from ...version import __version__
 
         same = self.versions.get("stridesmith", __version__) == __version__
         return KINDS[failure].disqualifies and (same or failure not in ("refused", "build_error"))

@@ -21,8 +21,8 @@ from .salvage import rows_of_pages
 
 MAGIC = b"SQLite format 3\0"
 FORMATS = slice(2, 4)  # behind the magic and the size of pages: the versions of those who may write and read the file
-CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second, and is checked once it is in doubt
-DOUBT = ".in-doubt"  # beside a file in which a query met damage
+CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second, and is checked once it is suspect
+SUSPECT = ".in-doubt"  # beside a file in which a query met damage
 SALVAGE_SECONDS = 5.0
 NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.glusterfs",
@@ -57,7 +57,7 @@ def _sound(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(read_only_uri(path), uri=True, timeout=30)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if path.stat().st_size > CHECKED_BYTES and not Path(f"{path}{DOUBT}").exists():
+            if path.stat().st_size > CHECKED_BYTES and not Path(f"{path}{SUSPECT}").exists():
                 return True
             # With the indices, out of which SQLite reads values, too.
             return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok")
@@ -83,15 +83,15 @@ def network_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     return kind if kind in NETWORK else ""
 
 
-def doubt(path: Path) -> None:
+def suspect(path: Path) -> None:
     """Let the next one who opens the file check it whole, however large it is."""
     with suppress(OSError):
-        Path(f"{path}{DOUBT}").touch()
+        Path(f"{path}{SUSPECT}").touch()
 
 
 def trust(path: Path) -> None:
     """The file was checked whole and is sound, or a new one has taken its place."""
-    Path(f"{path}{DOUBT}").unlink(missing_ok=True)
+    Path(f"{path}{SUSPECT}").unlink(missing_ok=True)
 
 
 def is_damage(error: BaseException) -> bool:
@@ -111,7 +111,7 @@ def locked(path: object) -> str:
 
 
 def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tuple[Path, int]:
-    """Set a damaged file aside and put what it still holds into a new one at `path`.
+    """Rename a damaged file and put what it still holds into a new one at `path`.
 
     `create` is the SQL of an empty database, `expected` how many columns a row of
     each table may have: all of them, or only the first ones.  Returns the old
@@ -123,7 +123,7 @@ def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tu
     with _exclusive(path), _without_writers(path):
         if inspect(path) != "damaged":
             return path, 0
-        aside = _free_name(path)
+        old = _free_name(path)
         with tempfile.TemporaryDirectory(prefix=".salvage-", dir=path.parent) as folder:
             copy = Path(folder) / "copy.db"
             for suffix in ("", "-wal"):
@@ -133,10 +133,10 @@ def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tu
             count = _refill(copy, fresh, create, expected)
             for suffix in ("-wal", "-shm", ""):
                 if (source := Path(f"{path}{suffix}")).exists():
-                    source.rename(f"{aside}{suffix}")
+                    source.rename(f"{old}{suffix}")
             fresh.rename(path)
         trust(path)
-    return aside, count
+    return old, count
 
 
 @contextmanager

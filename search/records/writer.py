@@ -1,4 +1,4 @@
-"""Records on their way to the database, put aside on disk while that is locked or full."""
+"""Records on their way to the database, spooled to disk while that is locked or full."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import StorageError, StridesmithError, TemporaryError
-from .aside import Aside
 from .log import write_log
 from .record import Record
+from .spool import Spool
 
 if TYPE_CHECKING:
     from .database import Database
@@ -24,9 +24,9 @@ SETTLE_SECONDS = 30.0
 
 
 class RecordWriter:
-    """Writes records to a database, and puts aside what it cannot write yet.
+    """Writes records to a database, and spools what it cannot write yet.
 
-    A record that was put is in the database, or on disk beside it (see `aside`); only where neither can be written
+    A record that was put is in the database, or on disk beside it (see `spool`); only where neither can be written
     is it in memory.  `flush` at the end of a run leaves nothing there.
     """
 
@@ -34,12 +34,12 @@ class RecordWriter:
         self.database = database
         self.notes: list[str] = []
         self._waiting: dict[str, Record] = {}
-        self._aside = Aside(database)
+        self._spool = Spool(database)
         self._is_kept = True  # whether the file has all that waits
         self._retry = 0.0
 
     def put(self, records: Iterable[Record]) -> None:
-        """Store records now, or put them aside while the database is locked or full."""
+        """Store records now, or spool them while the database is locked or full."""
         new = {record.id: record for record in records}
         self._waiting.update(new)
         if time.monotonic() >= self._retry:
@@ -47,7 +47,7 @@ class RecordWriter:
                 self._write(PUT_SECONDS)
             except (TemporaryError, StorageError) as error:
                 self._retry = time.monotonic() + RETRY_SECONDS
-                self.notes.append(f"{error}; {len(self._waiting)} records are kept aside and written later")
+                self.notes.append(f"{error}; {len(self._waiting)} records are kept in a file and written later")
             else:
                 return
         self._keep(new if self._is_kept else self._waiting)
@@ -74,12 +74,12 @@ class RecordWriter:
         if self._waiting:
             self.database.put_records(list(self._waiting.values()), seconds)
             self._waiting.clear()
-        self._aside.clear()
+        self._spool.clear()
         self._is_kept = True
 
     def _keep(self, records: dict[str, Record]) -> None:
         try:
-            self._aside.append(records.values())
+            self._spool.append(records.values())
             self._is_kept = True
         except StorageError as error:
             self._is_kept = False
@@ -91,9 +91,9 @@ class RecordWriter:
             self._keep(self._waiting)
         count = len(self._waiting)
         if self._is_kept:
-            self._aside.leave()
+            self._spool.leave()
             return (
-                f"{count} records are in {self._aside.path}; the next run with this database takes them up, "
+                f"{count} records are in {self._spool.path}; the next run with this database takes them up, "
                 f"and `tune import` adds them to another one"
             )
         log = Path(tempfile.gettempdir()) / f"stridesmith-unsaved-{os.getpid()}-{int(time.time())}.jsonl"

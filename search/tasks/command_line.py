@@ -1,38 +1,64 @@
-"""Command lines as messages and summaries show them, so that what is to be done next can be pasted into a shell."""
+"""What a command line says of work, target and database: one value, which commands read and messages write again."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from .device import names_recording, selector_of
 from .interface import interface_key, interface_of
-from .task import selector_of
 
 if TYPE_CHECKING:
     from ...ir.target import Target
     from ...space.workloads import Workload
 
-OPTIONS = (
-    "model", "input", "workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface",
-    "target", "threads", "db",
-)  # fmt: skip
-"""What says on which work, target and database a command acts, in the order in which it is written."""
 
+@dataclass(frozen=True)
+class Options:
+    """On which work, target and database a command acts: the options of these names.
 
-def command_line(options: Mapping[str, object], subcommand: str = "") -> str:
-    """``tune [SUBCOMMAND]`` with those of `options` that name work, target and database; others are left out.
-
-    Keys are the names of options without dashes; an option that may be repeated has a list or tuple.  A password in
-    a database's URL is written as ``***``, since messages end up in logs.
+    They stand in the order in which they are written; what was not given is None or empty.  Without `db` the
+    environment says which database is meant.
     """
-    words = ["tune", *([subcommand] if subcommand else [])]
-    for name in OPTIONS:
-        value = options.get(name)
-        for item in value if isinstance(value, list | tuple) else [value] if value else []:
-            words += [f"--{name}", _without_password(str(item)) if name == "db" else str(item)]
-    words += ["--no-winograd"] if options.get("winograd") is False else []
-    return shlex.join(words)
+
+    model: str | None = None
+    input: tuple[str, ...] = ()
+    precision: str | None = None
+    workload: str | None = None
+    shape: tuple[str, ...] = ()
+    script: str | None = None
+    name: str | None = None
+    suite: str | None = None
+    config: str | None = None
+    only: str | None = None
+    dtype: str | None = None
+    interface: str | None = None
+    target: str = ""
+    threads: int | None = None
+    db: str | None = None
+    winograd: bool = True
+
+    @property
+    def names_work(self) -> bool:
+        """Whether they name workloads, be it by a recorded space."""
+        return any((self.workload, self.script, self.suite, self.config)) or names_recording(self.target)
+
+    def command(self, subcommand: str = "") -> str:
+        """``tune [SUBCOMMAND]`` with these options, as it can be pasted into a shell.
+
+        A password in a database's URL is written as ``***``, since messages end up in logs.
+        """
+        words = ["tune", *([subcommand] if subcommand else [])]
+        for option in fields(Options):
+            value = getattr(self, option.name)
+            if option.name == "db" and value:
+                value = _without_password(value)
+            if option.name != "winograd":
+                for item in value if isinstance(value, tuple) else [value] if value else []:
+                    words += [f"--{option.name}", str(item)]
+        return shlex.join(words if self.winograd else [*words, "--no-winograd"])
 
 
 def _without_password(db: str) -> str:
@@ -42,21 +68,25 @@ def _without_password(db: str) -> str:
     return f"{scheme}{mark}{name}:***@{host}" if at and colon else db
 
 
-def options_of(work: Workload, target: Target, interface: Mapping[str, str], db: str | None) -> dict[str, object]:
-    """The options that name a task: what `command_line` takes; without `db` the environment says which one is meant."""
+def options_of(work: Workload, target: Target, interface: Mapping[str, str], db: str | None) -> Options:
+    """The options that name a task."""
     from ...backends.devices import discover
     from ...space.workloads import workload
 
-    options: dict[str, object] = {"target": selector_of(target), "db": db}
-    if target.kind == "cpu" and target.threads != discover("cpu").threads:
-        options["threads"] = target.threads
-    if work.params:
+    has_all = target.kind != "cpu" or target.threads == discover("cpu").threads
+    changed = {n: w for n, w in interface.items() if interface_of(work)[n] != w}
+    shape, is_ours = "", bool(work.params)
+    if is_ours:
         usual = workload(work.name).shape
         shape = ",".join(f"{name}={value}" for name, value in work.shape.items() if value != usual.get(name))
-        options |= {"workload": work.name, "shape": [shape] if shape else []}
-        if work.dtype != "float32":
-            options["dtype"] = work.dtype
-    else:
-        options |= {"script": "FILE.py", "name": work.name}
-    changed = {n: w for n, w in interface.items() if interface_of(work)[n] != w}
-    return options | ({"interface": interface_key(changed)} if changed else {})
+    return Options(
+        workload=work.name if is_ours else None,
+        shape=(shape,) if shape else (),
+        script=None if is_ours else "FILE.py",
+        name=None if is_ours else work.name,
+        dtype=work.dtype if is_ours and work.dtype != "float32" else None,
+        interface=interface_key(changed) if changed else None,
+        target=selector_of(target),
+        threads=None if has_all else target.threads,
+        db=db,
+    )

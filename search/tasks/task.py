@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ScriptProblem, UsageError
-from ...ir import dtypes
 from ...ir.expr import Var
 from .interface import LONGEST_NAME, MOST_ARGUMENTS, Interface
 
@@ -19,6 +18,13 @@ if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
+
+MUCH = 1 << 40
+"""Bytes that no cache holds."""
+RECORDED = "recorded:"
+"""What the name of a recorded space begins with, in place of a device (see `device`)."""
+RECORDED_DEVICE = " (recorded "
+"""What the name of the device that such a space stands for has in it."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,11 @@ class Task:
         key = hashlib.sha256(f"{self.script}|{self.target.key}|{sorted(self.interface.items())}".encode())
         return f"{self.work.name}-{self.target.kind}-{key.hexdigest()[:8]}"
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a recorded space stands for the device."""
+        return RECORDED_DEVICE in self.target.name
+
     def identity(self) -> dict[str, Any]:
         """The fields that name this task in every JSON event."""
         return {
@@ -100,33 +111,6 @@ class Task:
             "device": self.target.name,
             "threads": self.target.threads,
         }
-
-
-MUCH = 1 << 40
-"""Bytes that no cache holds."""
-RECORDED = "recorded:"
-"""What the name of a recorded space begins with, in place of a device (see `recording`)."""
-RECORDED_DEVICE = " (recorded "
-"""What the name of the device that such a space stands for has in it."""
-
-
-def is_recorded(target: object) -> bool:
-    """Whether a target's text names a recorded space instead of a device (see `recording`)."""
-    return isinstance(target, str) and target.startswith(RECORDED)
-
-
-def device_of(target: str | Target, threads: int | None = None) -> Target:
-    """A target from its text, or as it is; with so many threads where `threads` says so."""
-    from ...backends.devices import discover
-
-    if isinstance(target, str):
-        return discover(target, threads)
-    return target if threads is None else replace(target, threads=threads)
-
-
-def selector_of(target: Target) -> str:
-    """The text that names a device on the machine that it is of, as for `device_of`."""
-    return target.kind if target.kind == "cpu" else f"{target.kind}:{target.platform}:{target.name}"
 
 
 def script_work(text: str, name: str | None = None) -> Workload:
@@ -167,7 +151,7 @@ def stored_work(name: str, params: Mapping[str, int | str], script: str) -> Work
 
 def check(func: PrimFunc) -> None:
     """Refuse a program that breaks a rule, has no proof of bounds or concurrency, or is more than a record can name."""
-    from ...ir.affine.bounds import OutOfBounds, check_in_bounds
+    from ...ir.verify.bounds import OutOfBounds, check_in_bounds
     from ...ir.verify.rules import VerifyError, verify
     from ...space.concurrency import check_all_marked
     from ...space.errors import ScheduleError
@@ -194,13 +178,11 @@ def check(func: PrimFunc) -> None:
 def check_tunable(func: PrimFunc) -> None:
     """Refuse a program for which no inputs are drawn whose results are known."""
     scalars = [param.name for param in func.params if isinstance(param, Var)]
-    halves = [buffer.name for buffer in func.buffers if dtypes.element(buffer.dtype) == "bfloat16"]
-    for names, what in ((scalars, "is a number"), (halves, "has elements of type bfloat16")):
-        if names:
-            raise ScriptProblem(
-                f"the program `{func.name}` cannot be tuned: `{names[0]}` {what}, and what verifies candidates draws "
-                f"arrays of other types alone; schedule it by hand, and compile it with `ss.build`"
-            )
+    if scalars:
+        raise ScriptProblem(
+            f"the program `{func.name}` cannot be tuned: `{scalars[0]}` is a number, and what verifies candidates "
+            f"draws arrays alone; schedule it by hand, and compile it with `ss.build`"
+        )
 
 
 @dataclass(frozen=True)

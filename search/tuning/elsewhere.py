@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from ...errors import StorageError, TemporaryError
 from ..records.record import ORIGIN
 from ..tasks.interface import breach
-from ..tasks.task import is_recorded
 from ..workers.protocol import Build, Built, Failed, Measure, Measured
 from . import events
 
@@ -40,7 +39,7 @@ def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[
     `job` makes the measurement of a kernel.  A database that does not answer has none.
     """
     task, database = run.task, run.database
-    if is_recorded(run.settings.target):
+    if task.is_recorded:
         return []  # which knows its own candidates alone
     try:
         found = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .search_space import SearchSpace
+from ..candidates.search_space import SearchSpace
 
 if TYPE_CHECKING:
     from ...space.design.space import Space

@@ -21,7 +21,18 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DeviceLost, WrongResult
 from ..records.status import DEVICE_LOST, KINDS
 from ..workers.bench import Limits
-from ..workers.protocol import Build, Built, CheckDevice, Choice, Failed, Measure, Measured, MeasureRoof, Rival, Roofed
+from ..workers.protocol import (
+    Build,
+    Built,
+    CheckDevice,
+    Choice,
+    Control,
+    Failed,
+    Measure,
+    Measured,
+    MeasureRoof,
+    Roofed,
+)
 from ..workers.threads import daemon_thread
 from ..workers.timeline import Sample
 from . import events
@@ -31,15 +42,15 @@ from .mirror import mirror_round
 from .trace import DRIVER, PROPOSING
 
 if TYPE_CHECKING:
+    from ..candidates.search_space import Candidate
     from ..records.record import Record
     from ..tasks.task import Task
     from .run import Run
-    from .search_space import Candidate
     from .study import Study
 
 EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the space counts as exhausted
 FIRST_RESULTS = 2  # candidates that are measured before others are asked for, so that there is a result at once
-CLEARLY = 1.25  # times faster than the rival: no luck
+CLEARLY = 1.25  # times faster than the control: no luck
 ONE_ITEM = 2.5e8, 2e7
 """Operations and elements a second, of one work-item of a GPU: an H200 took 8.3 s for 2.1e9 operations; a load takes
 half a microsecond, and ten may be under way."""
@@ -83,7 +94,7 @@ class Loop:
         self._held: list[Candidate] = []
         self._known: dict[str, Record] = {}  # what became of code, by its hash
         self.best: tuple[Record, Built] | None = None  # the fastest candidate with its code
-        self._rival: Rival | None = None  # a fast kernel with which the others take turns
+        self._control: Control | None = None  # a fast kernel with which the others take turns
         self._empty_rounds = 0
 
     def play(self) -> str:
@@ -258,14 +269,14 @@ class Loop:
             self._close(trial, trial.failed(trial.reply))
             self._check_device(trial.reply)
             return False
-        twin = self._known.get(trial.reply.code_hash)
-        if twin is None or (trial.job and trial.job.fault):
+        same = self._known.get(trial.reply.code_hash)
+        if same is None or (trial.job and trial.job.fault):
             return True
         self.run.results.duplicates += 1
-        if twin.ok:
-            self._close(trial, trial.record.measured(twin.samples, twin.max_abs_error, "trial"))
+        if same.ok:
+            self._close(trial, trial.record.measured(same.samples, same.max_abs_error, "trial"))
         else:
-            self._close(trial, trial.record.failed(twin.status, twin.message))
+            self._close(trial, trial.record.failed(same.status, same.message))
         return False
 
     def _measure_each(self, trials: list[Trial]) -> None:
@@ -335,18 +346,18 @@ class Loop:
         run = self.run
         return Measure(
             kernel=built.kernel, work=run.task.name, seed=run.settings.seed, called=run.task.called,
-            repeat_ms=self.repeat_ms, best_us=run.results.best_us, rival=self._rival, fault=fault,
+            repeat_ms=self.repeat_ms, best_us=run.results.best_us, control=self._control, fault=fault,
         )  # fmt: skip
 
     def _consider(self, built: Built, latency_us: float) -> None:
-        """Let the others take turns with this candidate from now on, where it is clearly faster than the rival.
+        """Let the others take turns with this candidate from now on, where it is clearly faster than the control.
 
-        Latencies are relative to the first rival's where a rival can run along (see `backends.timing.in_turns`).
-        Would each narrow, perhaps lucky winner become the rival, the luck of all would add up in what the others
+        Latencies are relative to the first control's where a control can run along (see `backends.timing.in_turns`).
+        Would each narrow, perhaps lucky winner become the control, the luck of all would add up in what the others
         seem to take.
         """
-        if self._rival is None or latency_us * CLEARLY < self._rival.latency_us:
-            self._rival = Rival(built.kernel, latency_us)
+        if self._control is None or latency_us * CLEARLY < self._control.latency_us:
+            self._control = Control(built.kernel, latency_us)
 
     def _close(self, trial: Trial, record: Record) -> None:
         """Store, tell and announce what became of a candidate, in this order: what is announced is kept."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from ...backends.devices import processor_of
 from ...errors import TemporaryError
+from ..candidates.search_space import SearchSpace
 from . import events
 from .budget import Budget
 from .loop import Loop
 from .run import Results, Run
-from .search_space import SearchSpace
 
 if TYPE_CHECKING:
     from ...space.design.space import Space

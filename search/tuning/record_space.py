@@ -21,11 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NoSchedule, StorageError, UsageError
+from ..candidates.search_space import SearchSpace
 from ..records.status import KINDS
 from ..tasks.recording import OK, RecordedSketch, Recording, save
 from ..tasks.task import Roof, Task
-from ..workers.protocol import Build, Built, Choice, Failed, Measure, Measured, MeasureRoof, Reply, Rival, Roofed
-from .search_space import SearchSpace
+from ..workers.protocol import (
+    Build,
+    Built,
+    Choice,
+    Control,
+    Failed,
+    Measure,
+    Measured,
+    MeasureRoof,
+    Reply,
+    Roofed,
+)
 
 if TYPE_CHECKING:
     from ...cost_model.features import FeatureMap
@@ -37,7 +48,7 @@ REPEAT_MS = 20.0
 LARGEST = 1 << 16  # combinations of alternatives that are looked at for one sketch
 MISSES = 60  # alternatives that may be of no use, one after the other, until there are no more to choose
 AGAIN, TIMES = 0.05, 3  # the share of the fastest that is measured so often, so that none of them is only lucky
-CLEARLY = 1.25  # as in `loop`: times faster than the rival
+CLEARLY = 1.25  # as in `loop`: times faster than the control
 
 Tell = Callable[[str], None]
 
@@ -68,7 +79,7 @@ def _sublattice(
     search_space: SearchSpace, features: FeatureMap, number: int, size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """The candidates of some alternatives of a sketch's decisions: added one by one until there are `size`."""
-    from .evolution import distinct, row_fingerprints
+    from ..candidates.evolution import distinct, row_fingerprints
 
     def programs(kept: list[list[int]]) -> NDArray[np.int64]:
         grid = np.stack([g.ravel() for g in np.meshgrid(*kept, indexing="ij")], axis=1).astype(np.int64)
@@ -102,7 +113,7 @@ class Progress:
     about: dict[str, Any]
     results: dict[int, list[tuple[float, str]]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
-    rival: int | None = None
+    control: int | None = None
     untuned_us: float | None = None
 
     def __post_init__(self) -> None:
@@ -151,8 +162,8 @@ class Progress:
         self.results.setdefault(number, []).append((us, str(line["status"])))
         if line["code"]:
             self.codes.setdefault(str(line["code"]), number)
-        if line["status"] == OK and (self.rival is None or us * CLEARLY < self.us(self.rival)):
-            self.rival = number
+        if line["status"] == OK and (self.control is None or us * CLEARLY < self.us(self.control)):
+            self.control = number
 
     def _append(self, line: Mapping[str, Any]) -> None:
         try:
@@ -168,7 +179,7 @@ class Recorder:
     def __init__(self, task: Task, space: Space, parts: list[Part], progress: Progress, executor: Executor) -> None:
         self.task, self.space, self.progress, self.executor = task, space, progress, executor
         self.candidates = [(part.sketch, tuple(row)) for part in parts for row in part.rows.tolist()]
-        self._rival: tuple[int, Rival] | None = None
+        self._control: tuple[int, Control] | None = None
 
     def run(self, seconds: float | None, tell: Tell) -> bool:
         """Measure a chunk at least; whether nothing is left, the fastest having been measured several times."""
@@ -201,25 +212,25 @@ class Recorder:
         return Build(script=self.task.script, target=self.task.target, choice=chosen)
 
     def _measure(self, numbers: list[int]) -> None:
-        progress, rival = self.progress, self.progress.rival
-        wanted = numbers if rival is None or (self._rival and self._rival[0] == rival) else [*numbers, rival]
+        progress, control = self.progress, self.progress.control
+        wanted = numbers if control is None or (self._control and self._control[0] == control) else [*numbers, control]
         replies = dict(zip(wanted, self.executor.build([self._job(n) for n in wanted]), strict=True))
-        if rival is not None and rival in replies and isinstance(built := replies[rival], Built):
-            self._rival = rival, Rival(built.kernel, progress.us(rival))
+        if control is not None and control in replies and isinstance(built := replies[control], Built):
+            self._control = control, Control(built.kernel, progress.us(control))
         waiting: list[tuple[int, Built]] = []
         for number in numbers:
             reply = replies[number]
             if isinstance(reply, Failed):
                 self._fail(number, reply)
-            elif (twin := progress.codes.get(reply.code_hash)) is not None and number not in progress.results:
-                us, status = progress.results[twin][0]
+            elif (same := progress.codes.get(reply.code_hash)) is not None and number not in progress.results:
+                us, status = progress.results[same][0]
                 progress.add(number, us if status == OK else None, status)
             else:
                 waiting.append((number, reply))
         best = progress.valid()[:1]
         jobs = [
             Measure(kernel=built.kernel, work=self.task.name, seed=0, called=self.task.called, repeat_ms=REPEAT_MS,
-                    best_us=progress.us(best[0]) if best else None, rival=self._rival[1] if self._rival else None)
+                    best_us=progress.us(best[0]) if best else None, control=self._control[1] if self._control else None)
             for _, built in waiting
         ]  # fmt: skip
 

@@ -134,7 +134,7 @@ class Run:
 
 def versions(task: Task) -> dict[str, str]:
     """What a record says about the software that it was measured with."""
-    from ... import __version__
+    from ...version import __version__
 
     own = {"stridesmith": __version__, "python": platform.python_version(), "kernel": platform.release()}
     return {name: text[:200] for name, text in {**own, "target": task.target.versions}.items()}

@@ -26,8 +26,7 @@ from ...cost_model.features import FeatureMap
 from ...cost_model.metrics import kendall, spearman, top_k_recall
 from ...cost_model.model import Ranker
 from ...ir.deadline import OutOfTime, until
-from ..records.status import KINDS
-from .evolution import (
+from ..candidates.evolution import (
     Effort,
     Evaluated,
     Scored,
@@ -39,7 +38,8 @@ from .evolution import (
     ranked,
     row_fingerprints,
 )
-from .search_space import RUN, SKETCH, Key, Population, SearchSpace
+from ..candidates.search_space import RUN, SKETCH, Key, Population, SearchSpace
+from ..records.status import KINDS
 
 if TYPE_CHECKING:
     from ...ir.target import Target

@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...errors import DeviceLost, StorageError, TemporaryError
 from ...ir.deadline import OutOfTime, until
-from ..records.aside import take_up
+from ..records.spool import take_up
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers import kernel_cache
 from ..workers.protocol import Build, Built, Failed, Measure, MeasureRoof, Roofed, to_text
-from . import clock, events
+from . import clock as clocks
+from . import events
 from .budget import LONG_SECONDS, Budget
 from .clock import Clock
 from .events import Emit, Event
@@ -46,9 +47,9 @@ from .study import Study
 from .transfer import Transfer
 
 if TYPE_CHECKING:
+    from ..candidates.search_space import Candidate
     from ..records.database import Database
     from ..workers.executor import Executor
-    from .search_space import Candidate
 
 FIRST_MS = 25.0  # for which each of these is timed: they say what the task takes, not which of two is faster by little
 ELSEWHERE = 1  # schedules that other devices found for a task, which are tried in its first turn
@@ -91,7 +92,7 @@ class TurnBudget(Budget):
 
 
 class Scheduler:
-    """One run for several tasks of one device, each with a weight; `seconds` are for all of them.
+    """One run for several tasks of one device, each with a weight, by the seconds of a `clock` that has a limit.
 
     The last `ending` of these are left to the caller.
     """
@@ -101,22 +102,22 @@ class Scheduler:
         tasks: Sequence[tuple[Task, int]],
         database: Database,
         executor: Executor,
-        seconds: float,
+        clock: Clock,
         *,
         seed: int = 0,
-        start: float | None = None,
         emit: Emit | None = None,
         guide: Guide | None = None,
         ending: float = SPARE_SECONDS,
     ) -> None:
         self.database, self.executor, self.emit, self.seed = database, executor, emit, seed
         self.guide = guide
-        self.clock, self.limit, self.ending = Clock(start, seconds), seconds, ending
+        assert clock.limit is not None
+        self.clock, self.limit, self.ending = clock, clock.limit, ending
         self.roof: Roof | None = None
         self.turn = 0
         self.is_ending = False
         self.guided = 0.0  # seconds of the guide's, which no task is charged with
-        self.race_cost, self.crowding = RACE_COST, clock.crowding()
+        self.race_cost, self.crowding = RACE_COST, clocks.crowding()
         self.is_whole = False  # whether all that is needed has a kernel, when that was looked at last
         self.writer = RecordWriter(database)
         self.transfer = Transfer(database)
@@ -180,7 +181,8 @@ class Scheduler:
 
     def _turns(self) -> str:
         """Every new task once, then whatever is expected to gain most."""
-        waiting = [share for share in self._by_work() if share.known_us is None]
+        by_work = sorted(self.shares, key=lambda share: -share.weight * share.run.task.work.flops)
+        waiting = [share for share in by_work if share.known_us is None]  # so that a short run has the best of it
         if self._is_late(waiting):
             self._hurry(waiting)
             waiting = []
@@ -336,10 +338,6 @@ class Scheduler:
             records = []
         share.stored += study.seed_records(of_this_driver(records, run.task)) / BATCH
         return Loop(run, study, builders_schedule=True, budget=TurnBudget(run, self))
-
-    def _by_work(self) -> list[Share]:
-        """What is expected to take longest comes first, so that a short run has the best of it."""
-        return sorted(self.shares, key=lambda share: -share.weight * share.run.task.work.flops)
 
     def left(self) -> float:
         """Seconds that turns may still use."""

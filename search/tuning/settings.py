@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ...errors import UsageError
 from ...ir.target import Target
 from ...space.interface import Who
+from ..tasks.device import Device
 from ..tasks.interface import interface_of
-from ..tasks.task import Task, check_tunable, device_of, is_recorded, script_work
+from ..tasks.task import Task, check_tunable, script_work
 
 DEFAULT_TRIALS = 256
 FAULTS_VARIABLE = "STRIDESMITH_FAULTS"
@@ -111,10 +112,5 @@ def resolve(settings: TuneSettings) -> Task:
         check_tunable(work.func)
     else:
         work = workload(str(settings.workload), **{**settings.params, "dtype": settings.dtype})
-    if is_recorded(settings.target):
-        from ..tasks.recording import of_target
-
-        target = of_target(str(settings.target)).target
-    else:
-        target = device_of(settings.target, settings.threads)
+    target = Device.named(settings.target, settings.threads).target
     return Task(work, target, interface_of(work, settings.interface))

@@ -22,8 +22,8 @@ import numpy as np
 
 from ...errors import ToolMissing
 from ...ir.deadline import OutOfTime, until
+from ..candidates.search_space import RUN, SKETCH, Candidate, Key, SearchSpace
 from ..records.record import Foretold
-from .search_space import RUN, SKETCH, Candidate, Key, SearchSpace
 
 if TYPE_CHECKING:
     import optuna

@@ -27,17 +27,17 @@ from ...backends.devices import processor_of
 from ...errors import StorageError, StridesmithError, TemporaryError
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
-from .evolution import mutated
-from .search_space import SearchSpace
+from ..candidates.evolution import mutated
+from ..candidates.search_space import SearchSpace
 
 if TYPE_CHECKING:
     from ...ir.target import Target
     from ...space.design.decision import Decision
     from ...space.design.sketch import Sketch
+    from ..candidates.search_space import Key
     from ..records.database import Database
     from ..records.record import Record
     from ..tasks.task import Task
-    from .search_space import Key
 
 TRIED, LOOKED_AT = 2, 4
 """Relatives whose candidates are tried, and how many with a record are looked at for them."""
@@ -85,7 +85,8 @@ class Transfer:
             if tried == TRIED or looked_at == LOOKED_AT:
                 return
             try:
-                record = self._record(script, task)
+                record = self.database.best(script, task.target, task.interface)
+                record = record or self.database.best(script, task.target)
                 looked_at += record is not None
                 key = None if record is None else _candidate(record, task.target, search_space)
             except (TemporaryError, StorageError):
@@ -140,11 +141,6 @@ class Transfer:
             if key is not None and number in search_space.open:
                 source, *choice = key
                 yield record, number, taken_over(theirs.sketches[source], choice, search_space.sketches[number])
-
-    def _record(self, script: str, task: Task) -> Record | None:
-        """The fastest record of a program, with the same interface if there is one."""
-        same = self.database.best(script, task.target, task.interface)
-        return same or self.database.best(script, task.target)
 
     def _nearest(self, task: Task) -> list[str]:
         """Programs of the same form, the nearest first."""

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 from ...errors import DeviceLost, NoSchedule, StorageError, StridesmithError, TemporaryError, UsageError
 from ...ir.deadline import OutOfTime, until
 from ..records.record import Record
-from ..tasks.recording import Recording, of_target
-from ..tasks.task import Task, is_recorded, performance
+from ..tasks.device import Device
+from ..tasks.recording import Recording
+from ..tasks.task import Task, performance
 from ..workers.protocol import Build, Derive, Failed, Job, Measure, Prepare, Reply
 from ..workers.recorded import RecordedExecutor
 from ..workers.scratch import problem
@@ -71,7 +72,7 @@ def tune(
     if settings.trace is not None:
         check_writable(settings.trace)
     timeline = None if settings.trace is None else Timeline()
-    recording = of_target(str(settings.target)) if is_recorded(settings.target) else None
+    recording = Device.named(settings.target).recording if task.is_recorded else None
     if recording is not None:
         recording.check(task)
         executor = executor or RecordedExecutor(recording)
@@ -82,8 +83,8 @@ def tune(
             emit(event.to_json())
 
     try:
-        from ..records.aside import take_up
         from ..records.database import Database  # while Ray starts
+        from ..records.spool import take_up
         from ..records.writer import RecordWriter
 
         trace = traced(settings.trace, str(task.work), timeline, clock, emit)

@@ -30,7 +30,7 @@ SILENT_SECONDS, START_SECONDS = 30.0, 90.0
 LINES = 500
 """Lines in one answer."""
 WORDS_SECONDS = 1.0
-"""How long the last words of a process that has failed are waited for."""
+"""How long the last line of a process that has failed are waited for."""
 TO_JOIN = ("RAY_AUTH_", "RAY_USE_TLS", "RAY_TLS_", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 """How Ray's variables begin that a process needs to join a cluster; others are about the process that starts it."""
 

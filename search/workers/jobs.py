@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ...backends.executable import Bound
     from ...backends.lower import Lowered
     from ...backends.samples import Sample
-    from ...backends.timing import Rival
+    from ...backends.timing import Control
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from .protocol import Trace
@@ -66,8 +66,8 @@ def check(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
     for i in range(16):
         y[i] = x[i]
 """
-INSTANCES = 3  # of a rival, of which the fastest is kept
-RIVAL_BYTES = 1 << 28
+INSTANCES = 3  # of a control, of which the fastest is kept
+CONTROL_BYTES = 1 << 28
 
 
 def run(job: Job[R], tick: Tick = lambda: None) -> R | Failed:
@@ -102,7 +102,7 @@ def derive(job: Derive, tick: Tick) -> Done | Failed:
 
 
 def build(job: Build, tick: Tick) -> Built | Failed:
-    from .programs import drawn
+    from .programs import drawn, estimated
 
     def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
         if job.fault:
@@ -112,9 +112,10 @@ def build(job: Build, tick: Tick) -> Built | Failed:
         return built(func, lowered, job.target, trace)
 
     def scheduled() -> tuple[PrimFunc, Trace | None]:
-        if job.choice is None:
+        choice = job.choice if job.estimated is None else estimated(job.script, job.target, job.estimated)
+        if choice is None:
             return _replayed(job), None
-        schedule = drawn(job.script, job.target, job.choice)
+        schedule = drawn(job.script, job.target, choice)
         return schedule.func, schedule.trace.to_json()
 
     return _with_lowered(job.target, scheduled, compiled)
@@ -193,19 +194,19 @@ def verify(job: Verify, tick: Tick) -> Verified | Failed:
 
 
 def measure(job: Measure, tick: Tick) -> Measured | Failed:
-    from ...backends.timing import hopeless, in_turns
+    from ...backends.timing import in_turns, too_slow
     from ...backends.timing import measure as time_samples
 
     best = None if job.best_us is None else job.best_us * 1e-6
-    rival = _rival(job, tick)
-    found = _verified(job.kernel, job, tick, lambda kernel, probe: hopeless(kernel, probe, best, rival))
+    control = _control(job, tick)
+    found = _verified(job.kernel, job, tick, lambda kernel, probe: too_slow(kernel, probe, best, control))
     if isinstance(found, Failed):
         return found
     seconds = job.repeat_ms / 1e3
     if not found.complete:
-        samples = [found.seconds / (rival.slowdown() if rival else 1.0)]
-    elif rival is not None:
-        samples = in_turns(found.kernel, found.seconds, rival, seconds, best or rival.known)
+        samples = [found.seconds / (control.slowdown() if control else 1.0)]
+    elif control is not None:
+        samples = in_turns(found.kernel, found.seconds, control, seconds, best or control.known)
     else:
         samples = time_samples(found.kernel, found.seconds, seconds, best)
     if job.fault == "fake_latency":
@@ -218,7 +219,7 @@ def race(job: Race, tick: Tick) -> Raced:
     from ...backends.timing import interleave
     from ...ir.target import Target
 
-    _RIVALS.clear()  # whose memory the entries may need
+    _CONTROLS.clear()  # whose memory the entries may need
     checked = [_verified(kernel, job, tick) for kernel in job.kernels]
     racers = [entry for entry in checked if not isinstance(entry, Failed)]
     target = Target.from_json(job.kernels[0].artifact["target"])
@@ -257,8 +258,8 @@ def check_device(job: CheckDevice, tick: Tick) -> Done:
 
 
 def _peak_dtype(dtype: str) -> str:
-    """The type whose multiply-adds make the peak for a program's dtype: narrower ones are summed in float32."""
-    return "float64" if dtype == "float64" else "float32"
+    """The type whose multiply-adds make the peak for a program's dtype: other ones are summed in float32."""
+    return dtype if dtype in ("float64", "bfloat16") else "float32"
 
 
 class _Ticking:
@@ -319,40 +320,40 @@ def _verified(
     return _Right(kernel, verdict.seconds, verdict.complete, worst)
 
 
-def _rival(job: Measure, tick: Tick) -> Rival | None:
+def _control(job: Measure, tick: Tick) -> Control | None:
     """The kernel that the job's candidate takes turns with, bound and filled; None where there is none that runs.
 
     The last one is kept: from one candidate to the next it is mostly the same.  It takes memory that a candidate
     may need, so that a large one does not run along.
     """
-    if job.rival is None or _bytes_of(job.rival.kernel.artifact) > RIVAL_BYTES:
+    if job.control is None or _bytes_of(job.control.kernel.artifact) > CONTROL_BYTES:
         return None
-    key = _hash_of(job.rival.kernel.artifact), job.rival.latency_us
-    if key not in _RIVALS:
-        _RIVALS.clear()
-        _RIVALS[key] = _bound_rival(job, job.rival.kernel, job.rival.latency_us * 1e-6, tick)
-    return _RIVALS[key]
+    key = _hash_of(job.control.kernel.artifact), job.control.latency_us
+    if key not in _CONTROLS:
+        _CONTROLS.clear()
+        _CONTROLS[key] = _bound_control(job, job.control.kernel, job.control.latency_us * 1e-6, tick)
+    return _CONTROLS[key]
 
 
-def _bound_rival(job: Measure, kernel: Compiled, known: float, tick: Tick) -> Rival | None:
-    """A rival of which `known` seconds are known, in memory in which it is about as fast; None where it does not run.
+def _bound_control(job: Measure, kernel: Compiled, known: float, tick: Tick) -> Control | None:
+    """A control of which `known` seconds are known, in memory in which it is about as fast; None where it does not run.
 
     Which lines of a cache the pages of its memory share is chance, and differs between processes: a kernel of 1,250 us
     was seen to take 1,610 in a worker for as long as that lived, and all candidates beside it seemed to be faster than
     they were.  So where it is slow it is bound again, to other memory.
     """
-    from ...backends.timing import SUDDEN, Rival
+    from ...backends.timing import SUDDEN, Control
 
-    found: list[Rival] = []
+    found: list[Control] = []
     while len(found) < INSTANCES and not (found and found[-1].lately <= SUDDEN):
         checked = _verified(kernel, job, tick)
         if isinstance(checked, Failed):
             return None
-        found.append(Rival.begun(checked.kernel, known))
-    return min(found, key=lambda rival: rival.lately)
+        found.append(Control.begun(checked.kernel, known))
+    return min(found, key=lambda control: control.lately)
 
 
-_RIVALS: dict[tuple[str, float], Rival | None] = {}
+_CONTROLS: dict[tuple[str, float], Control | None] = {}
 
 
 def _bytes_of(artifact: Artifact) -> int:

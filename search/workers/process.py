@@ -126,7 +126,8 @@ class WorkerProcess:
         self._stop()
         try:
             self._scratch = new_folder()
-            self._process = _spawn_in_daemon_thread(Path(self._scratch_name), self.memory_bytes)
+            folder, thread = Path(self._scratch_name), daemon_thread("stridesmith-spawn")
+            self._process = thread.submit(lambda: _spawn(folder, self.memory_bytes)).result()
             self._pending, self._served, self._stderr_seen = b"", 0, 0
             self.generation += 1
             reply_of(Ping(), self._exchange(b"", START_SECONDS, START_SECONDS))
@@ -257,10 +258,6 @@ def _wait_exited(process: subprocess.Popen[bytes], seconds: float) -> None:
         if exited:
             return
         time.sleep(0.005)
-
-
-def _spawn_in_daemon_thread(scratch: Path, memory_bytes: int) -> subprocess.Popen[bytes]:
-    return daemon_thread("stridesmith-spawn").submit(lambda: _spawn(scratch, memory_bytes)).result()
 
 
 def _spawn(scratch: Path, memory_bytes: int) -> subprocess.Popen[bytes]:

@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...backends.lower import LoweringError
-from ...ir.affine.bounds import OutOfBounds
 from ...ir.collection import uncollected
 from ...ir.layout.index_map import IndexMapError
 from ...ir.script.parser import ScriptError, parse
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
+from ...ir.verify.bounds import OutOfBounds
 from ...ir.verify.rules import VerifyError, verify
 from ...space.design.space import Space, generate
 from ...space.schedule import Schedule, ScheduleError, Trace
@@ -47,6 +47,16 @@ def candidate(script: str, trace: list[Any] | None) -> PrimFunc:
 def derived(script: str, target: Target, interface: Mapping[str, str]) -> Space:
     """The design space of a program, the same one for the same text."""
     return generate(program(script), target, interface)
+
+
+def estimated(script: str, target: Target, interface: Mapping[str, str]) -> Choice | None:
+    """What the estimate likes best in the design space of a program; None for a space without any candidate."""
+    from ..candidates.estimated import favourite
+    from .protocol import Choice
+
+    space = derived(script, target, interface)
+    best = favourite(space)
+    return None if best is None else Choice(space.sketches[best.sketch].name, best.row, dict(interface))
 
 
 @uncollected

@@ -117,7 +117,7 @@ class Verified(Reply):
 class Measured(Reply):
     """Seconds of a call, several times; `max_abs_error` as in `Verified`.
 
-    With a rival, what they would be had the rival taken the latency that is known of it.
+    With a control, what they would be had the control taken the latency that is known of it.
     """
 
     samples: tuple[float, ...]
@@ -197,7 +197,8 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Build(Job[Built]):
-    """Schedule, lower and compile a candidate: a `choice` or a `trace`, or the program as written without either.
+    """Schedule, lower and compile a candidate: a `choice`, a `trace`, or what the estimate likes best in the space for
+    the interface `estimated`; without any of them, and where that space is empty, the program as written.
 
     `fault` is a mistake to put into its code (see `backends.faults`).
     """
@@ -208,6 +209,7 @@ class Build(Job[Built]):
     target: Target
     choice: Choice | None = None
     trace: Trace | None = None
+    estimated: dict[str, str] | None = None
     fault: str | None = None
 
 
@@ -236,7 +238,7 @@ class Verify(Job[Verified]):
 
 
 @dataclass(frozen=True)
-class Rival:
+class Control:
     """A kernel that candidates take turns with, and its latency in microseconds."""
 
     kernel: Compiled
@@ -247,7 +249,7 @@ class Rival:
 class Measure(Job[Measured]):
     """Verify a kernel, then time it for about `repeat_ms`.
 
-    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `rival`.  Calls
+    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `control`.  Calls
     that are timed are `called` as in a network, or back to back.  The `fault` ``fake_latency`` claims a nanosecond.
     """
 
@@ -257,7 +259,7 @@ class Measure(Job[Measured]):
     called: InNetwork | None = None
     repeat_ms: float = 60.0
     best_us: float | None = None
-    rival: Rival | None = None
+    control: Control | None = None
     fault: str | None = None
 
 

@@ -26,6 +26,7 @@ from ...ir.caches import cached
 from ...ir.expr import Buffer, Const, Var, as_int, const, variables
 from ...ir.interpreter.interpret import interpret
 from ...ir.node import rebuild, walk
+from ...ir.numbers import bfloat16_bits, bfloat16_numbers, bfloat16_values, numpy_dtype
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers, stores, written_buffers
 from ...space.workloads import from_func
 from ...space.workloads.retype import with_floats
@@ -47,16 +48,21 @@ def reference_of(func: PrimFunc) -> Reference:
         wide = fast_reference(func)
         check_reference(func, wide)
         found = _in_types_given(func, wide)
-    return _between_layouts(func, found) if func.layouts else found
+    found = _between_layouts(func, found) if func.layouts else found
+    halves = [b.name for b in func.buffers if b.dtype == "bfloat16"]
+    if not halves:
+        return found
+    return lambda arrays: found({name: bfloat16_numbers(a) if name in halves else a for name, a in arrays.items()})
 
 
 def _in_types_given(func: PrimFunc, wide: Reference) -> Reference:
     """`wide`, and the program in its own types where all floats are given in these."""
-    floats = {b.name: b.dtype for b in input_buffers(func) if dtypes.is_float(b.dtype) and b.dtype != "float64"}
+    narrow = [b for b in input_buffers(func) if dtypes.is_float(b.dtype) and b.dtype != "float64"]
+    floats = {b.name: numpy_dtype(b.dtype) for b in narrow}
     made: list[Reference] = []
 
     def reference(arrays: Arrays) -> dict[str, Array]:
-        if not floats or any(str(arrays[name].dtype) != dtype for name, dtype in floats.items()):
+        if not floats or any(arrays[name].dtype != dtype for name, dtype in floats.items()):
             return wide(arrays)
         if not made:
             made.append(_as_written(func))
@@ -144,9 +150,13 @@ def _run_of(func: PrimFunc) -> Callable[[dict[str, Array]], None]:
         bound = kernel.bind()
         for index, buffer in enumerate(func.buffers):
             if buffer.name in memory:
-                bound.write(index, np.ascontiguousarray(memory[buffer.name], buffer.dtype))
+                given = np.ascontiguousarray(memory[buffer.name], numpy_dtype(buffer.dtype))
+                bound.write(index, bfloat16_bits(given) if buffer.dtype == "bfloat16" else given)
         bound.run()
-        memory |= {b.name: bound.read(i).reshape(b.shape) for i, b in enumerate(func.buffers) if b.name in written}
+        for index, buffer in enumerate(func.buffers):
+            if buffer.name in written:
+                found = bound.read(index).reshape(buffer.shape)
+                memory[buffer.name] = bfloat16_values(found) if buffer.dtype == "bfloat16" else found
 
     return run
 

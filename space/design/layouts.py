@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir import dtypes
-from ...ir.expr import DOT_STEPS
 from .program import Anchor, Operand
 from .structure import Structure
 
@@ -345,10 +344,11 @@ class Fours(Layout):
     """
 
     kind = "fours"
+    steps: ClassVar[int] = 4
 
     @classmethod
     def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
-        dim = None if structure.dot is None else operand.plain_dim(structure.dot)
+        dim = None if structure.dot is None or anchor.dot_steps != cls.steps else operand.plain_dim(structure.dot)
         if dim is None or anchor.operands.index(operand) not in anchor.factors:
             return
         yield cls(dim)
@@ -362,8 +362,8 @@ class Fours(Layout):
 
     def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
         dims = _whole(operand) if self.axis < 0 else _blocks_apart(operand, self.size, tiles[self.axis])
-        fours = [Dim(d.dim, "block", DOT_STEPS) if d.dim == self.dim else d for d in dims]
-        return [*fours, Dim(self.dim, "inner", DOT_STEPS)]
+        words = [Dim(d.dim, "block", self.steps) if d.dim == self.dim else d for d in dims]
+        return [*words, Dim(self.dim, "inner", self.steps)]
 
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
         before = [dim for dim in range(len(operand.dims)) if dim != self.dim]
@@ -374,7 +374,15 @@ class Fours(Layout):
         return self.dim
 
 
-LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First, Fours)
+@dataclass(frozen=True)
+class Pairs(Fours):
+    """The same for a reduction whose steps are done two at a time, as a word of two bfloat16."""
+
+    kind = "pairs"
+    steps: ClassVar[int] = 2
+
+
+LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First, Fours, Pairs)
 """The kinds of layouts; a kind's place is its number in features."""
 
 
@@ -389,7 +397,7 @@ def alternatives(anchor: Anchor, operand: Operand, structure: Structure) -> tupl
 
 
 def is_read_in_words(anchor: Anchor, operand: Operand, structure: Structure) -> bool:
-    """Whether an operand is a factor of dot products of bytes, and so read in words of four."""
+    """Whether an operand is a factor of dot products, and so read in words of 32 bits."""
     return structure.dot is not None and anchor.operands.index(operand) in anchor.factors
 
 

@@ -1,7 +1,8 @@
-"""Programs in the form of the workloads: boxes, a nest for each block, reductions with their init.
+"""Programs in the form of the workloads: loops of 64 bits, boxes, a nest for each block, reductions with their init.
 
-Bare loops, stages that share a loop over rows, triangles, and sums that begin in a nest of their own are as good a way
-to write a program; anchors are found once they have been brought into that form, step by proven step.
+Loops of narrow types, bare loops, stages that share a loop over rows, triangles, and sums that begin in a nest of their
+own are as good a way to write a program; anchors are found once they have been brought into that form, step by proven
+step.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from collections.abc import Sequence
 
 from ...ir.expr import Const, free_variables
 from ...ir.node import walk
-from ...ir.stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
+from ...ir.stmt import Block, For, If, Iter, PrimFunc, Seq, Stmt, Store, walk_stmts
 from ..errors import ScheduleError
+from ..primitives.widen_loops import is_narrow
 from ..schedule import Schedule
 from ..tree import blocks_below, leaf_blocks, producers
 
 
 def as_nests(func: PrimFunc) -> Schedule:
-    """A schedule that brings a program into the form of the workloads: boxes, a block each, reductions with an init."""
+    """A schedule that brings a program into the form of the workloads (see the module)."""
     boxes = Schedule(func)
+    if any(is_narrow(n.var) for n in walk(func.body) if isinstance(n, (For, Iter))):
+        boxes.widen_loops()
     make_boxes(boxes, sums=False)
     schedule = with_separate_nests(boxes)
     for nest in _nests(schedule.func):
@@ -91,6 +95,12 @@ def with_separate_nests(schedule: Schedule) -> Schedule:
 def is_flat(func: PrimFunc) -> bool:
     """Whether the program is a sequence of nests with one block each."""
     return all(_single(nest) for nest in _nests(func))
+
+
+def steps_of(func: PrimFunc) -> tuple[Block, ...]:
+    """Blocks that hold others and run in the order of an opaque iterator, as the steps of a recurrence do."""
+    found = (n for n in walk_stmts(func.body) if isinstance(n, Block) and any(i.kind == "opaque" for i in n.iters))
+    return tuple(block for block in found if blocks_below(block.body))
 
 
 def _is_separate(nest: Stmt) -> bool:

@@ -29,15 +29,16 @@ from ...ir.expr import (
     substitute,
     variables,
 )
+from ...ir.isa import PAIRS, dot_steps
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
-from ...ir.stmt import Block, For, PrimFunc, Store, read_buffers
+from ...ir.stmt import Block, For, PrimFunc, Store, path_to, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..primitives.rfactor import check_all_points
 from ..tree import block_stores, consumers, find_block, leaf_blocks, loops_above, producers
-from .nests import is_flat
+from .nests import is_flat, steps_of
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -143,7 +144,7 @@ class Anchor:
     `factors` are the operands whose product (or, for min and max, which alone) the
     reduction combines with `op`; it is empty when the combined value is anything else.
     Where it adds products of two inputs of bytes, each widened to int32, `signs` says which of them are signed (``us``:
-    uint8 by int8); else it is empty.
+    uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it is empty.
     """
 
     name: str
@@ -171,8 +172,18 @@ class Anchor:
     def inputs(self) -> tuple[Operand, ...]:
         return self.operands[1:]
 
+    @property
+    def dot_steps(self) -> int:
+        """Steps of the reduction that are one dot product, where the target has one for `signs`."""
+        return dot_steps(self.signs)
+
 
 _BYTES = {"uint8": "u", "int8": "s"}
+_SIGNS = {
+    **{("int32", a, b): _BYTES[a] + _BYTES[b] for a in _BYTES for b in _BYTES},
+    ("float32", "bfloat16", "bfloat16"): PAIRS,
+}
+"""The signs of dot products: by the type of the sum and those of its two factors."""
 MOST_LOADS = 64
 """Loads of a value that inlining may make: a chain of stencils would read what multiplies with every step."""
 
@@ -222,6 +233,14 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
         if anchor is not None:
             result.append(anchor)
     return tuple(result)
+
+
+def anchors_in_steps(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
+    """The sums in the steps of a recurrence, in program order; none where one of them is no anchor."""
+    sums = [block for step in steps_of(func) for block in leaf_blocks(step.body) if block.reduce]
+    found = [_anchor(func, block, f"b{number}", {}, interface) for number, block in enumerate(sums)]
+    known = tuple(anchor for anchor in found if anchor is not None)
+    return known if len(known) == len(sums) else ()
 
 
 def accesses_of(block: Block) -> list[Load | Store]:
@@ -293,7 +312,7 @@ def _anchor(
     `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
     """
     above = loops_above(func, block)
-    single = _single_points(block)
+    single = {**_single_points(block), **_around(func, block)}
     bound = [i.binding for i in block.iters if i.var not in single]
     idle = {loop.var for loop in above if loop.extent == const(1) and loop.var not in bound}
     if sorted(map(str, bound)) != sorted(str(loop.var) for loop in above if loop.var not in idle):
@@ -330,13 +349,19 @@ def _anchor(
         operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=inlined))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
-    signs = _signs_of_bytes(value) if op == "+" and len(factors) == 2 else ""
+    signs = _signs(value) if op == "+" and len(factors) == 2 else ""
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, factors, signs)
 
 
 def _single_points(block: Block) -> dict[Var, Expr]:
     """The iterators of one value that no loop decides, with that value: an axis of extent 1 that was simplified."""
     return {i.var: i.binding for i in block.iters if i.extent == 1 and isinstance(i.binding, Const)}
+
+
+def _around(func: PrimFunc, block: Block) -> dict[Var, Expr]:
+    """The iterators of the blocks around one, with their first values: an anchor is seen in one of their instances."""
+    outer = (path_to(func.body, block) or ())[:-1]
+    return {i.var: const(0, i.var.dtype) for stmt in outer if isinstance(stmt, Block) for i in stmt.iters}
 
 
 def _runs_everywhere(block: Block, above: Sequence[For]) -> bool:
@@ -365,13 +390,11 @@ def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[in
     return tuple(sorted({accesses.index(p) + 1 for p in parts if isinstance(p, Load)}))
 
 
-def _signs_of_bytes(value: Expr) -> str:
-    """Of ``int32(a) * int32(b)`` of bytes whether `a` and `b` are signed; empty for anything else."""
+def _signs(value: Expr) -> str:
+    """Of ``int32(a) * int32(b)`` of bytes whether `a` and `b` are signed, of bfloat16 `PAIRS`; else empty."""
     parts = product_factors(value)
-    loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == "int32" and isinstance(p.a, Load)]
-    if len(parts) != len(loaded) or len(parts) != 2 or not all(dtype in _BYTES for dtype in loaded):
-        return ""
-    return "".join(_BYTES[dtype] for dtype in loaded)
+    loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == value.dtype and isinstance(p.a, Load)]
+    return _SIGNS.get((value.dtype, *loaded), "") if len(parts) == len(loaded) else ""
 
 
 def _loads_in_order(value: Expr) -> list[Load]:

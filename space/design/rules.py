@@ -5,7 +5,8 @@ along which axes) and returns sketches; `space.generate` takes those of every ru
 The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, `joined`,
 which does so with vectors along two short axes (see `techniques.digits`), `parted`, which does so
 when long reductions have been cut in parts (see `techniques.shared_reductions`), `chunked`, which
-runs all stages of a chunk of rows together (see `techniques.chunks`), and `general`.
+runs all stages of a chunk of rows together (see `techniques.chunks`), `stepped`, which tiles what the steps of a
+recurrence do (see `techniques.steps`), and `general`.
 A rule of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
 
@@ -20,6 +21,7 @@ from math import prod
 from typing import Any, TypeVar
 
 from ...ir.caches import cached
+from ...ir.expr import as_int
 from ...ir.script.programs import Program
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
@@ -31,13 +33,14 @@ from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
 from .nests import as_nests, make_boxes
-from .program import Anchor, inline_chains
+from .program import Anchor, anchors_in_steps, inline_chains
 from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures
 from .techniques.chunks import chunk_sizes, in_chunks, of_a_chunk, shared_rows, structures_of_a_chunk
 from .techniques.digits import DIGITS, along_joined_axes, with_joined_axes, with_long_vectors
 from .techniques.shared_reductions import along_results, in_parts, shared_reductions
+from .techniques.steps import independent_loop, schedule_elements, structures_in_steps
 
 MAX_SKETCHES = 64
 MAX_PARTED = 16
@@ -90,6 +93,8 @@ def scripted(
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
+    if _has_steps(func, target, interface):
+        return ()
     schedule, is_cut = _normal(func, _constants(interface))
     found = anchors_of(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
@@ -144,6 +149,28 @@ def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
     written = _with_chains_inlined(func)
     normal = prepared(written, constants)
     return normal, any(step.name in CUTTING for step in normal.trace)
+
+
+def _has_steps(func: PrimFunc, target: Target, interface: Interface) -> bool:
+    """Whether a program is a recurrence whose sums `stepped` tiles; nothing else is made of it then."""
+    return target.kind == "cpu" and bool(anchors_in_steps(schedule_start(func), dict(interface)))
+
+
+def stepped(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
+    """What a recurrence does in each of its steps, tiled like a program of its own (see `techniques.steps`).
+
+    Threads share the sums of a step, or the loops around the steps that are independent.
+    """
+    start = Schedule(func)
+    found = anchors_in_steps(start.func, dict(interface)) if target.kind == "cpu" else ()
+    options = [structures_in_steps(anchor, target) for anchor in found]
+    if not found or not all(options):
+        return
+    schedule_elements(start, target)
+    yield from _sketches(func, start, found, options, target, "steps;")
+    if loop := independent_loop(start.func):
+        apart = as_int(loop.extent), (loop.var.name,)
+        yield from _sketches(func, start, found, options, target, "steps apart;", *apart)
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
@@ -209,6 +236,8 @@ def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -
 
 def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
     """A form of its own for every loop nest of a program in which the others find nothing (see `general`)."""
+    if _has_steps(func, target, interface):
+        return
     normal, _ = _normal(func, _constants(interface))
     if any(structures(a, target) for a in anchors_of(normal.func, dict(interface))):
         return
@@ -226,7 +255,7 @@ def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sk
         yield scripted("general", func, target, script, **{key: forms for key, (_, forms) in found.items()})
 
 
-RULES: tuple[Rule, ...] = (tiling, joined, parted, chunked, general)
+RULES: tuple[Rule, ...] = (tiling, joined, parted, chunked, stepped, general)
 """What `generate` uses unless it is told otherwise."""
 
 

@@ -20,6 +20,7 @@ from ..schedule import Schedule, Trace
 from ..tree import block_stores, leaf_blocks, loops_above
 from .apply import draw, feasible, schedule_anchor, verdicts, whole_rows
 from .decision import Decision
+from .nests import steps_of
 from .program import Axis, Operand
 from .stages import schedule_stage
 from .structure import Open
@@ -194,20 +195,29 @@ def _volume(axes: Sequence[Axis]) -> int:
 
 
 def _schedule_rest(sch: Schedule, target: Target) -> None:
-    """Blocks that no anchor took along still run on all threads: producers that feed several, and the like."""
+    """Blocks that no anchor took along still run on all threads: producers that feed several, and the like.
+
+    Those in the steps of a recurrence do not, nor small ones beside these: threads would wait more than they work.
+    """
+    inside = {block.name for step in steps_of(sch.func) for block in leaf_blocks(step.body)}
     for block in leaf_blocks(sch.func.body):
         above = loops_above(sch.func, block)
         plain = above and all(loop.kind == "serial" for loop in above)
         if plain and not block.reduce and block.init is None and not block.name.endswith("_assume"):
+            little = block.name in inside or (bool(inside) and _is_little(block)) or _fills_little(block, target)
             try:
-                schedule_stage(sch, block.name, target, shared=not _fills_little(block, target))
+                schedule_stage(sch, block.name, target, shared=not little)
             except ScheduleError:
                 continue
 
 
 def _fills_little(block: Block, target: Target) -> bool:
     """Whether a block only writes numbers, and so few, as those of a halo, that waking threads would take longer."""
+    return target.kind == "cpu" and not read_buffers(block.body) and _is_little(block)
+
+
+def _is_little(block: Block) -> bool:
+    """Whether a block stores so few bytes that one thread does so in less time than it takes to wake others."""
     stores = block_stores(block)
-    if target.kind != "cpu" or not stores or read_buffers(block.body):
-        return False
-    return prod(item.extent for item in block.iters) * dtypes.nbytes(stores[0].buffer.dtype) <= FEW_BYTES
+    points = prod(item.extent for item in block.iters)
+    return bool(stores) and points * dtypes.nbytes(stores[0].buffer.dtype) <= FEW_BYTES

@@ -15,7 +15,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.expr import DOT_STEPS
 from ...ir.stmt import PrimFunc
 from ...ir.target import SUBGROUP_OPS, SUBGROUP_TYPES, Target
 from .decision import Decision
@@ -26,9 +25,9 @@ from .program import Anchor
 class Structure:
     """The vector axis and the row axis of one anchor, by number.
 
-    `dot` is the reduction of which four steps are one dot product of bytes, None where none are.  That is no decision
-    within a structure, since few layouts, tiles and memories go with it.  In a `subgroup` the parts of a factored
-    reduction are those of work-items, in the place of lanes.
+    `dot` is the reduction of which `Anchor.dot_steps` steps are one dot product, None where none are.  That is no
+    decision within a structure, since few layouts, tiles and memories go with it.  In a `subgroup` the parts of a
+    factored reduction are those of work-items, in the place of lanes.
     """
 
     vec: int
@@ -48,7 +47,7 @@ def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
 
     A spatial axis can be vectorized if the result has a dimension of its own for it, or, where nothing is reduced, part
     of one.  Then those with a spatial axis
-    once more, with dot products of bytes where the target has them, and those of long reductions in subgroups.
+    once more, with dot products where the target has them, and those of long reductions in subgroups.
     """
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
     found: list[Structure] = []
@@ -90,12 +89,12 @@ def reductions_in_subgroups(anchor: Anchor, target: Target) -> list[int]:
 
 def dot_axis(anchor: Anchor, target: Target) -> int | None:
     """The longest reduction with a dimension of its own in both factors, of more steps than one product has."""
-    if anchor.signs not in target.dot_signs or anchor.output.dtype != "int32":
+    if anchor.signs not in target.dot_signs:
         return None
     factors = [anchor.operands[f] for f in anchor.factors]
     own = [a for a in anchor.reduce if all(f.source != "other" and f.plain_dim(a) is not None for f in factors)]
     axis = max(own, key=lambda a: anchor.axes[a].extent, default=None)
-    return axis if axis is not None and anchor.axes[axis].extent > DOT_STEPS else None
+    return axis if axis is not None and anchor.axes[axis].extent > anchor.dot_steps else None
 
 
 @dataclass(frozen=True)

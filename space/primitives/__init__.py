@@ -22,6 +22,7 @@ from . import (
     sharing,
     storage,
     tensorize,
+    widen_loops,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "sharing",
     "storage",
     "tensorize",
+    "widen_loops",
 ]  # fmt: skip

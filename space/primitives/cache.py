@@ -15,7 +15,6 @@ from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import Buffer, Load, as_expr, reads_memory
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers, views
-from ...ir.script.base import NAMESPACES
 from ...ir.stmt import (
     Assume,
     Block,
@@ -33,6 +32,7 @@ from ...ir.stmt import (
     stores,
     written_buffers,
 )
+from ...ir.syntax.base import NAMESPACES
 from ..errors import ScheduleError
 from ..placement import check_no_views, not_stored
 from ..primitive import Result, primitive

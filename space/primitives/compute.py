@@ -100,7 +100,7 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
         raise ScheduleError("(3) nothing reads `{buffer}`, so that no part of it is needed anywhere",
                             hint="`remove_no_op` takes a block away that nobody needs", buffer=buffer.name)  # fmt: skip
     check_below(target, users, "3", "reader")
-    check_unconditional(func, producer, "1")
+    check_unconditional(func, producer, "1", target)
     check_passing(func, moved, users, buffer, "5")
     if path_to(target, producer) is not None:
         raise ScheduleError("(4) block `{block}` is below loop `{loop}`", block=block, loop=loop)
@@ -148,8 +148,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     moved, sources = list(instances(func).below(consumer)), writers(func, source)
     check_below(target, sources, "2", "writer")
     check_after(consumer, moved, sources, "2")
-    check_unconditional(func, consumer, "1")
-    check_passing(func, moved, sources, source, "5")
+    check_unconditional(func, consumer, "1", target)
+    check_passing(func, moved, sources, source, "5", target)
     around = loops_above(func, consumer)
     above = {item.var for item in (*loops_above(func, target), target)}
     shared = [item for item in around if item.var in above]

@@ -32,7 +32,6 @@ from ...ir.layout.pad_value import PadValue
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.passes.padding import Padding, check_pad_value
 from ...ir.passes.relayout import LayoutError
-from ...ir.script.printer import expr_text
 from ...ir.stmt import (
     Block,
     Evaluate,
@@ -50,6 +49,7 @@ from ...ir.stmt import (
     read_buffers,
     written_buffers,
 )
+from ...ir.text import expr_text
 from ..errors import ScheduleError
 from ..tree import extent_of, loops_above, nest_of, replace_stmt, scope_of
 from .axes import fresh_axes

@@ -16,8 +16,8 @@ from ...ir.dataflow.order import update_op
 from ...ir.expr import Const, Expr, Load, Var, as_index, free_variables, substitute
 from ...ir.layout.digits import components
 from ...ir.node import walk
-from ...ir.script.printer import expr_text
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, path_to, stmt_children, stores, walk_stmts
+from ...ir.text import expr_text
 from ..errors import ScheduleError
 from ..primitive import Result
 from ..tree import extent_of, find_block, find_loop

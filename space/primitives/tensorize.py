@@ -156,7 +156,7 @@ class _List:
         self.items = items
 
     def __format__(self, spec: str) -> str:
-        from ...ir.script.printer import expr_text
+        from ...ir.text import expr_text
 
         return ", ".join(map(expr_text, self.items))
 

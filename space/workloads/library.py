@@ -41,7 +41,8 @@ class Workload:
     ``workload(w.name, **w.params)`` gives the same program; a user's function has
     none.  `constants` are the inputs that are weights.  ``reference(inputs)``
     takes logical arrays by name and returns the outputs by name; half floats and bytes
-    among the inputs are summed as the program does, other types in themselves.
+    among the inputs are summed as the program does, other types in themselves.  What the
+    program holds as bfloat16 is the float32 of equal value.
     """
 
     name: str
@@ -138,23 +139,28 @@ def from_func(func: Program) -> Workload:
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
     """Run `func` on `arrays`: in its own types where these are the inputs', else all floats in the inputs' widest."""
     from ...ir.interpreter.interpret import interpret
+    from ...ir.numbers import bfloat16_bits, bfloat16_numbers, boundary_dtype, numpy_dtype
     from .retype import with_floats
 
+    halves = [b.name for b in func.buffers if b.dtype == "bfloat16"]
+    arrays = {name: bfloat16_numbers(a) if name in halves else a for name, a in arrays.items()}
     floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]
-    is_own = all(arrays[b.name].dtype == b.dtype for b in func.buffers if b.name in arrays and dtypes.is_float(b.dtype))
+    inputs = [b for b in func.buffers if b.name in arrays and dtypes.is_float(b.dtype)]
+    is_own = all(arrays[b.name].dtype == numpy_dtype(b.dtype) for b in inputs)
     typed = func if is_own or not floats else with_floats(func, np.result_type(*floats).name)
     written = {b.name for b in written_buffers(typed)}
     given: list[Array] = []
     outputs: dict[str, Array] = {}
     for buffer in typed.buffers:
         if buffer.name in written:
-            outputs[buffer.name] = np.zeros(buffer.shape, buffer.dtype)
+            outputs[buffer.name] = np.zeros(buffer.shape, boundary_dtype(buffer.dtype))
             given.append(outputs[buffer.name])
         else:
             array = arrays[buffer.name]
-            given.append(array.astype(buffer.dtype, copy=False) if array.dtype.kind == "f" else array)
+            array = array.astype(numpy_dtype(buffer.dtype), copy=False) if array.dtype.kind == "f" else array
+            given.append(bfloat16_bits(array) if buffer.dtype == "bfloat16" else array)
     interpret(typed, *given)
-    return outputs
+    return {name: bfloat16_numbers(value) if name in halves else value for name, value in outputs.items()}
 
 
 def _operator(name: str) -> type[Operator]:

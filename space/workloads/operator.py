@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 Value: TypeAlias = int | str
 
-FLOATS = ("float32", "float64", "float16")
+FLOATS = ("float32", "float64", "float16", "bfloat16")
 DTYPES = (*FLOATS, "int32", "int64", "int8")
 LARGEST_EXTENT = 2**31 - 1
 LARGEST_BUFFER = 2**36

@@ -10,7 +10,9 @@ from ...ir.dtypes import int_range, is_int
 from .precision import Precision
 
 AxisText = tuple[str, int, str]
-"""A loop's name, its extent, and ``S`` (spatial) or ``R`` (reduce); the block's iterator is ``v`` + name."""
+"""A loop's name, its extent, and ``S`` (spatial), ``R`` (reduce) or ``O`` (opaque); the iterator is ``v`` + name."""
+
+KINDS = {"S": "spatial", "R": "reduce", "O": "opaque"}
 
 Shape = tuple[int, ...]
 
@@ -50,7 +52,7 @@ def block(name: str, axes: Sequence[AxisText], body: str, init: str = "") -> str
         f'            {iters} = T.axis.remap("{kinds}", [{loops}])',
     ]
     if len(axes) == 1:
-        lines[2] = f"            {iters} = T.axis.{'spatial' if kinds == 'S' else 'reduce'}({extents}, {loops})"
+        lines[2] = f"            {iters} = T.axis.{KINDS[kinds]}({extents}, {loops})"
     if init:
         lines += ["            with T.init():", f"                {init}"]
     return "\n".join([*lines, f"            {body}"])

@@ -9,7 +9,6 @@ import pytest
 
 from stridesmith.backends.lower import LoweringError, lower, lowering_steps
 from stridesmith.backends.passes.flatten import flat_buffer
-from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.dtypes import lanes
 from stridesmith.ir.expr import Binary, Buffer, Load, Ramp, Var, variables
 from stridesmith.ir.interpreter.interpret import interpret
@@ -17,6 +16,7 @@ from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Allocate, Assume, Block, For, If, PrimFunc, Stmt, Store
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import OutOfBounds
 
 CPU = Target(kind="cpu", vector_bits=256, threads=2)
 OPENCL = Target(kind="opencl", vector_bits=256, max_work_group=64)

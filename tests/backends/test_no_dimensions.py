@@ -21,8 +21,7 @@ from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import compare
 from stridesmith.errors import WrongResult
 from stridesmith.ir.interpreter.interpret import interpret
-from stridesmith.ir.script.printer import script
-from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.stmt import PrimFunc, script
 from stridesmith.search.calling.kernel import from_record
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks.interface import interface_of

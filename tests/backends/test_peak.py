@@ -10,6 +10,7 @@ from stridesmith.backends import devices, host, peak
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.llvm.compile import compile_assembly
 from stridesmith.errors import DeviceMissing
+from stridesmith.ir.isa import PAIRS, dot_product
 
 HOST = replace(host.host_cpu(), threads=1)
 
@@ -90,3 +91,12 @@ def test_a_burst_without_fused_multiply_adds_is_products_and_sums():
     assert len(re.findall(r"\tmulps\b", text)) == 12 * peak._UNROLL
     assert len(re.findall(r"\taddps\b", text)) >= 12 * peak._UNROLL
     assert "call" not in text
+
+
+def test_a_burst_of_bfloat16_is_dot_products_of_pairs() -> None:
+    """Where the CPU has them they are what the burst consists of, and nothing else multiplies."""
+    text = peak._burst_text("float32", 16, 24, pairs=True)
+    assert text.count("call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512") == 4 * 24 and "fmul" not in text
+    if dot_product(PAIRS, HOST.cpu_features) is not None:
+        assert compile_assembly(text, HOST).count("vdpbf16ps") == 4 * 24
+        assert peak.measure_peak(HOST, "bfloat16") > 1

@@ -19,7 +19,7 @@ from scale import SCALE, scaled
 import stridesmith as ss
 from stridesmith.ir.expr import MATH_CALLS
 from stridesmith.ir.interpreter.interpret import interpret
-from stridesmith.ir.interpreter.numbers import bfloat16_bits, bfloat16_values
+from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 

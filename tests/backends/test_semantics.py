@@ -15,7 +15,7 @@ from stridesmith.backends.devices import listing
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.ir.interpreter.interpret import interpret
-from stridesmith.ir.interpreter.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
+from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.space.schedule import Schedule

@@ -16,14 +16,14 @@ from stridesmith.backends.timing import (
     MIN_SAMPLES,
     SUDDEN,
     WARM_UP_SECONDS,
-    Rival,
+    Control,
     Timed,
     calls_for,
-    hopeless,
     in_turns,
     interleave,
     leads,
     measure,
+    too_slow,
     warm_up,
 )
 
@@ -64,7 +64,7 @@ def test_hopeless_candidates_get_one_sample(probe: float, best: float | None, co
 
 
 def test_a_slow_first_call_is_given_a_second_chance() -> None:
-    """One disturbed probe does not make a fast candidate hopeless."""
+    """One disturbed probe does not make a fast candidate too_slow."""
     assert len(measure(Clockwork(1e-3), 1.0, 0.01, 1e-3)) >= MIN_SAMPLES
 
 
@@ -102,17 +102,17 @@ class Weather:
 
 
 def test_a_drift_that_meets_both_cancels() -> None:
-    """Whatever the slowdown, a kernel of 4 ms beside a rival of 2 ms, known as 2 ms, takes 4 ms."""
+    """Whatever the slowdown, a kernel of 4 ms beside a control of 2 ms, known as 2 ms, takes 4 ms."""
     slowdown = Weather([1.0, 1.9, 2.4])
-    kernel, rival = slowdown.kernel(4e-3), slowdown.kernel(2e-3, last=True)
-    samples = in_turns(kernel, 4e-3, Rival(rival, 2e-3, lately=1.9), 0.005, best=4e-3)
+    kernel, control = slowdown.kernel(4e-3), slowdown.kernel(2e-3, last=True)
+    samples = in_turns(kernel, 4e-3, Control(control, 2e-3, lately=1.9), 0.005, best=4e-3)
     assert len(samples) == slowdown.turns >= MIN_SAMPLES
     assert samples == pytest.approx([4e-3] * len(samples))
 
 
-def test_a_rival_that_is_not_itself_is_no_measure() -> None:
-    """A rival that takes 100 times what is known of it leaves the times as they are."""
-    assert set(in_turns(Clockwork(2e-3), 2e-3, Rival(Clockwork(1e-3), 1e-5), 0.01, best=2e-3)) == {2e-3}
+def test_a_control_that_is_not_itself_is_no_measure() -> None:
+    """A control that takes 100 times what is known of it leaves the times as they are."""
+    assert set(in_turns(Clockwork(2e-3), 2e-3, Control(Clockwork(1e-3), 1e-5), 0.01, best=2e-3)) == {2e-3}
 
 
 class Disturbed(Clockwork):
@@ -127,62 +127,62 @@ class Disturbed(Clockwork):
         return self.seconds * (self.factor if len(self.log) in self.slow else 1.0)
 
 
-def test_what_slows_the_rival_alone_for_a_moment_does_not_make_a_candidate_fast() -> None:
+def test_what_slows_the_control_alone_for_a_moment_does_not_make_a_candidate_fast() -> None:
     """The turns are taken again, and none of the first ones counts."""
     disturbed = Disturbed(1e-3, 1.5, range(2 * MAX_SAMPLES))
-    rival = Rival(disturbed, 1e-3)
-    assert in_turns(Clockwork(1.1e-3), 1.1e-3, rival, 1.0, best=1.08e-3) == pytest.approx([1.1e-3] * MAX_SAMPLES)
+    control = Control(disturbed, 1e-3)
+    assert in_turns(Clockwork(1.1e-3), 1.1e-3, control, 1.0, best=1.08e-3) == pytest.approx([1.1e-3] * MAX_SAMPLES)
     assert len(disturbed.log) == 2 * 2 * MAX_SAMPLES
-    assert rival.lately == pytest.approx(1.0)
+    assert control.lately == pytest.approx(1.0)
 
 
 def test_a_slow_state_that_lasts_counts_in_full_some_candidates_later() -> None:
     """All take 1.6 times as long: the first one is corrected by a part of it, after its attempts, the tenth wholly."""
     steady = Clockwork(1.6e-3)
-    rival = Rival(steady, 1e-3)
-    found = [in_turns(Clockwork(2.4e-3), 2.4e-3, rival, 1.0, best=1.3e-3)[0] for _ in range(10)]
+    control = Control(steady, 1e-3)
+    found = [in_turns(Clockwork(2.4e-3), 2.4e-3, control, 1.0, best=1.3e-3)[0] for _ in range(10)]
     assert found[0] == pytest.approx(2.4e-3 / SUDDEN)
     assert found == sorted(found, reverse=True)
     assert found[-1] == pytest.approx(1.5e-3)
     assert len(steady.log) <= 2 * MIN_PAIRS * (ATTEMPTS * 4 + 6)
-    assert rival.lately < DRIFT
+    assert control.lately < DRIFT
 
 
-def test_half_of_what_a_slow_rival_alone_says_is_believed() -> None:
-    """Below the best, or below what the candidate took itself, its ratio to a rival that is slower than known counts
+def test_half_of_what_a_slow_control_alone_says_is_believed() -> None:
+    """Below the best, or below what the candidate took itself, its ratio to a control that is slower than known counts
     half; candidates keep their order.
     """
     found = []
     for milliseconds, seen in ((1.2, 1.0), (1.1, 1.0), (0.9, 0.9)):
-        slow = Rival(Clockwork(1.3e-3), 1e-3, lately=1.3)
+        slow = Control(Clockwork(1.3e-3), 1e-3, lately=1.3)
         samples = in_turns(Clockwork(milliseconds * 1e-3), 1e-3, slow, 1.0, best=1e-3)
         found.append(samples[0] * 1e3)
         assert samples == pytest.approx([math.sqrt(milliseconds / 1.3 * seen) * 1e-3] * len(samples))
     assert found == sorted(found, reverse=True)
 
 
-def test_a_rival_that_was_cold_when_it_was_timed_first_is_a_measure_from_then_on() -> None:
+def test_a_control_that_was_cold_when_it_was_timed_first_is_a_measure_from_then_on() -> None:
     """It takes three quarters of what is known; a moment in which it takes all of it is a sudden one."""
     disturbed = Disturbed(0.75e-3, 4 / 3, range(40, 60))
-    rival = Rival(disturbed, 1e-3)
-    found = [in_turns(Clockwork(1.5e-3), 1.5e-3, rival, 1.0, best=1.5e-3)[0] for _ in range(8)]
+    control = Control(disturbed, 1e-3)
+    found = [in_turns(Clockwork(1.5e-3), 1.5e-3, control, 1.0, best=1.5e-3)[0] for _ in range(8)]
     assert found == pytest.approx([2e-3] * 8)
 
 
-def test_only_rivals_of_the_best_take_turns_for_long() -> None:
+def test_only_close_ones_to_the_best_take_turns_for_long() -> None:
     """Slower ones: a few pairs, fewer where a pair takes long, and no pair where one call takes all of the time."""
-    rival = Rival(Clockwork(1e-3), 1e-3)
-    assert len(in_turns(Clockwork(5e-3), 5e-3, rival, 1.0, best=1e-3)) == MIN_PAIRS
-    assert len(in_turns(Clockwork(1.3e-3), 1.3e-3, rival, 1.0, best=1e-3)) == MIN_PAIRS
-    assert len(in_turns(Clockwork(2e-3), 2e-3, rival, 1.0, best=2e-3)) == MAX_SAMPLES
-    assert in_turns(Clockwork(2.0), 2.0, rival, 1.0, best=1e-3) == [2.0]
+    control = Control(Clockwork(1e-3), 1e-3)
+    assert len(in_turns(Clockwork(5e-3), 5e-3, control, 1.0, best=1e-3)) == MIN_PAIRS
+    assert len(in_turns(Clockwork(1.3e-3), 1.3e-3, control, 1.0, best=1e-3)) == MIN_PAIRS
+    assert len(in_turns(Clockwork(2e-3), 2e-3, control, 1.0, best=2e-3)) == MAX_SAMPLES
+    assert in_turns(Clockwork(2.0), 2.0, control, 1.0, best=1e-3) == [2.0]
 
     class Long(Clockwork):
         def time(self, calls: int) -> float:
             time.sleep(0.02)
             return self.seconds
 
-    assert len(in_turns(Long(0.02), 0.02, Rival(Long(0.01), 0.01), 1.0, best=0.01)) < MIN_PAIRS
+    assert len(in_turns(Long(0.02), 0.02, Control(Long(0.01), 0.01), 1.0, best=0.01)) < MIN_PAIRS
 
 
 def test_a_new_best_is_timed_again_and_its_luck_does_not_count() -> None:
@@ -193,10 +193,10 @@ def test_a_new_best_is_timed_again_and_its_luck_does_not_count() -> None:
             self.log.append((self.seconds, calls))
             return self.seconds / (2 if len(self.log) < 2 * MAX_SAMPLES else 1)
 
-    samples = in_turns(Lucky(1e-3), 1e-3, Rival(Clockwork(1e-3), 1e-3), 1.0, best=1e-3)
+    samples = in_turns(Lucky(1e-3), 1e-3, Control(Clockwork(1e-3), 1e-3), 1.0, best=1e-3)
     assert samples == [1e-3] * MAX_SAMPLES
     faster = Clockwork(0.5e-3)
-    assert set(in_turns(faster, 0.5e-3, Rival(Clockwork(1e-3), 1e-3), 1.0, best=1e-3)) == {0.5e-3}
+    assert set(in_turns(faster, 0.5e-3, Control(Clockwork(1e-3), 1e-3), 1.0, best=1e-3)) == {0.5e-3}
     assert len(faster.log) >= 4 * MAX_SAMPLES
 
 
@@ -208,11 +208,11 @@ def test_a_kernel_that_was_out_of_luck_is_not_hopeless() -> None:
             self.log.append((self.seconds, calls))
             return self.seconds if len(self.log) > 4 else 2e-3
 
-    assert hopeless(Unlucky(1e-4), 2e-3, 1e-4) is None
-    assert hopeless(Clockwork(5e-4), 5e-4, 1e-4) == 5e-4
-    assert hopeless(Clockwork(5e-4), 5e-4, 1e-4, Rival(Clockwork(2e-4), 1e-4)) is None
-    assert hopeless(Clockwork(0.4), 0.4, 0.1, Rival(Clockwork(0.2), 0.1)) is None
-    assert hopeless(Clockwork(0.4), 0.4, 0.1, Rival(Clockwork(0.1), 0.1)) == 0.4
+    assert too_slow(Unlucky(1e-4), 2e-3, 1e-4) is None
+    assert too_slow(Clockwork(5e-4), 5e-4, 1e-4) == 5e-4
+    assert too_slow(Clockwork(5e-4), 5e-4, 1e-4, Control(Clockwork(2e-4), 1e-4)) is None
+    assert too_slow(Clockwork(0.4), 0.4, 0.1, Control(Clockwork(0.2), 0.1)) is None
+    assert too_slow(Clockwork(0.4), 0.4, 0.1, Control(Clockwork(0.1), 0.1)) == 0.4
 
 
 def test_a_race_takes_turns() -> None:
@@ -285,7 +285,7 @@ def test_a_race_of_equals_ends_with_its_time_and_a_decided_one_before() -> None:
     assert not leads([[1.0, 3.0] * 50, [2.0, 2.0] * 50])
 
 
-def test_only_rivals_of_the_best_are_sampled_at_length() -> None:
+def test_only_close_ones_to_the_best_are_sampled_at_length() -> None:
     """A candidate that is a fifth slower than the best has few samples, an equal has many."""
     assert len(measure(Clockwork(1.2e-3), 1.2e-3, 5.0, 1e-3)) == MIN_SAMPLES
     assert len(measure(Clockwork(1e-3), 1e-3, 5.0, 1e-3)) == MAX_SAMPLES
@@ -294,8 +294,8 @@ def test_only_rivals_of_the_best_are_sampled_at_length() -> None:
 def test_hopeless_is_said_of_a_long_call_at_once_and_of_a_short_one_when_it_is_warm() -> None:
     """A second is believed without another call; a millisecond may have been a cold one."""
     slow = Clockwork(1.0)
-    assert hopeless(slow, 1.0, 0.1) == 1.0
+    assert too_slow(slow, 1.0, 0.1) == 1.0
     assert slow.log == []
-    assert hopeless(Clockwork(1e-4), 1e-3, 1e-4) is None
-    assert hopeless(Clockwork(1e-3), 1e-3, 1e-4) == 1e-3
-    assert hopeless(slow, 1.0, None) is None
+    assert too_slow(Clockwork(1e-4), 1e-3, 1e-4) is None
+    assert too_slow(Clockwork(1e-3), 1e-3, 1e-4) == 1e-3
+    assert too_slow(slow, 1.0, None) is None

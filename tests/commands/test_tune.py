@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from stridesmith.cli import main
 from stridesmith.commands.output import Output
 from stridesmith.commands.tune import _summary, speed
 from stridesmith.configs import Entry
+from stridesmith.search.tasks.command_line import Options
 from stridesmith.space.workloads import workload
 
 ONE_THREAD_MORE = """
@@ -46,9 +46,9 @@ def test_the_threads_of_a_list_are_those_of_its_device(
         assert json.loads(capsys.readouterr().out)["target"].endswith(f"|threads={threads}")
 
 
-@pytest.mark.parametrize(("options", "words"), [({}, ""), ({"db": "my runs.db"}, " --db 'my runs.db'")])
+@pytest.mark.parametrize(("db", "words"), [(None, ""), ("my runs.db", " --db 'my runs.db'")])
 def test_the_command_that_replays_names_the_database_as_it_was_named(
-    options: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+    db: str | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the environment says is not repeated: a URL is shown without its password, and could not be pasted."""
     entry = Entry("product", workload("matmul"), {})
@@ -57,6 +57,6 @@ def test_the_command_that_replays_names_the_database_as_it_was_named(
         "trials": 1, "seconds": 1.0, "stopped_by": "trials", "activities": {"building": 1.0, "measuring": 1.0},
         "failed": {}, "record": "0", "verified": True,
     }  # fmt: skip
-    _summary({"workload": "matmul", "target": "cpu", **options}, entry, Output("plain"), done)
+    _summary(Options(workload="matmul", target="cpu", db=db), entry, Output("plain"), done)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "tune replay" in line]
     assert line.partition("tune replay")[2].rstrip() == f" --workload matmul --target cpu{words}"

@@ -11,7 +11,7 @@ from stridesmith.configs import load
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.target import Target
-from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.candidates.search_space import SearchSpace
 from stridesmith.search.tuning.study import Study
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import names, workload

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stridesmith.ir import expr, stmt
-from stridesmith.ir.script.words import EXPRESSIONS, STATEMENTS
+from stridesmith.ir import expr, statements, stmt
+from stridesmith.ir.syntax.words import EXPRESSIONS, STATEMENTS
 from stridesmith.ir.verify.rules import listing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def test_rules_are_those_of_the_code() -> None:
     assert shown == listing(), f"the list should be\n{listing()}"
 
 
-@pytest.mark.parametrize("module", [expr, stmt])
+@pytest.mark.parametrize("module", [expr, statements, stmt])
 def test_grammar_is_that_of_the_modules(module: object) -> None:
     """The grammar on the page is the one at the top of the modules."""
     text = str(module.__doc__).split("::\n\n", 1)[1]

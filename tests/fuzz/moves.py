@@ -270,6 +270,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "distribute": (2.5, _with_statements),
     "move_before": (1, _in_other_order),
     "make_rectangular": (1, _some_loop),
+    "widen_loops": (0.5, lambda c: ((), {})),
     "parallel": (2, _some_loop),
     "vectorize": (2, _some_loop),
     "unroll": (1.5, _some_loop),

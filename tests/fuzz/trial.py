@@ -7,10 +7,10 @@ import random
 from collections import Counter
 from itertools import product
 
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.expr import Buffer, Var
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, written_buffers
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import PRIMITIVES

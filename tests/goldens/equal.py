@@ -161,7 +161,7 @@ def _differ(a: Node, b: Node) -> Different:
 
 
 def _show(node: Node) -> str:
-    from stridesmith.ir.script.printer import script
+    from stridesmith.ir.stmt import script
 
     try:
         return script(node).rstrip()

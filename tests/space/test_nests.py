@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from scale import scaled
 
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.expr import Const
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import For, PrimFunc
+from stridesmith.ir.stmt import For, Iter, PrimFunc
+from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
+from stridesmith.space.design.space import generate
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
 
@@ -423,3 +425,89 @@ def test_random_nests_keep_their_meaning() -> None:
     for name in ("reorder", "distribute", "decompose_reduction", "transform_loops", "fuse"):
         assert outcomes[f"{name} accepted"] >= scaled(3), outcomes
         assert outcomes[f"{name} refused"] >= scaled(3), outcomes
+
+
+# ------------------------------------------------------------ loops of narrow types
+
+MATMUL = """
+@T.prim_func
+def main(a: T.Buffer((64, 96), "float32"), b: T.Buffer((96, 80), "float32"), c: T.Buffer((64, 80), "float32")):
+    for i, j, k in T.grid(T.{dtype}(64), T.{dtype}(80), T.{dtype}(96)):
+        with T.block("product"):
+            vi = T.axis.spatial(T.{dtype}(64), i)
+            vj = T.axis.spatial(T.{dtype}(80), j)
+            vk = T.axis.reduce(T.{dtype}(96), k)
+            with T.init():
+                c[vi, vj] = T.float32(0)
+            c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
+"""
+
+WRAPPING = """
+@T.prim_func
+def main(y: T.Buffer((100,), "float32"), z: T.Buffer((100,), "int32"), n: T.int32):
+    for i in range(T.int32(100)):
+        with T.block("wraps"):
+            vi = T.axis.spatial(T.int32(100), i)
+            y[vi] = T.Cast("float32", vi * T.int32(100000000))
+    for j in range(T.int32(100)):
+        if j < n and j * T.int32(100000000) > T.int32(0):
+            z[(j * T.int32(100000000)) % T.int32(100)] = j + n
+        else:
+            z[j] = T.Select(j + T.int32(2147483600) < T.int32(0), j, -j)
+"""
+
+
+def narrow(func: PrimFunc) -> list[str]:
+    return [n.var.name for n in walk(func.body) if isinstance(n, (For, Iter)) and n.var.dtype != "int64"]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_the_program_becomes_that_of_64_bits(dtype: str) -> None:
+    """Loops, iterators and indices, without a cast that is left; and then there is nothing more to do."""
+    text = MATMUL.format(dtype=dtype)
+    sch = schedule(text)
+    assert narrow(sch.func)
+    sch.widen_loops()
+    assert sch.func == schedule(MATMUL.format(dtype="int64")).func
+    sch.widen_loops()
+    assert sch.func == schedule(MATMUL.format(dtype="int64")).func
+
+
+def test_what_wraps_around_stays_narrow() -> None:
+    """Values, comparisons and indices whose operations overflow have the results of their type."""
+    sch = schedule(WRAPPING)
+    sch.widen_loops()
+    assert not narrow(sch.func)
+    for n in (0, 7, 2**31 - 1, -(2**31)):
+        found, wanted = (
+            [np.zeros(100, np.float32), np.arange(100, dtype=np.int32)] for _ in range(2)
+        )  # fmt: skip
+        interpret(sch.func, *found, n)
+        wrapping = parse(WRAPPING)
+        assert isinstance(wrapping, PrimFunc)
+        interpret(wrapping, *wanted, n)
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_random_programs_of_all_types_stay_the_same() -> None:
+    """Bare loops and blocks, conditions, updates, and what comes after them."""
+    seen = 0
+    for seed in range(scaled(150)):
+        text = random_program(random.Random(seed))
+        sch = schedule(text)
+        seen += bool(narrow(sch.func))
+        sch.widen_loops()
+        assert not narrow(sch.func)
+        same(sch, text)
+    assert seen > scaled(150) // 4
+
+
+def test_the_design_space_is_that_of_64_bits() -> None:
+    """As many sketches, with the same decisions."""
+    target = Target(vector_bits=512, registers=32)
+    spaces = [
+        generate(schedule(MATMUL.format(dtype=dtype)).func, target) for dtype in ("int64", "int32")
+    ]  # fmt: skip
+    wide, found = ([[(d.name, d.labels) for d in s.decisions] for s in space.sketches] for space in spaces)
+    assert found == wide and any(len(decisions) > 5 for decisions in found)

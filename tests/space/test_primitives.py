@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.analysis import evaluate
 from stridesmith.ir.expr import Var, const, free_variables
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 from stridesmith.space.tree import find_loop, leaf_blocks

@@ -6,7 +6,7 @@ import pytest
 from draws import func_of
 from goldens.execute import same_results
 
-from stridesmith.ir.affine.bounds import check_in_bounds
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule, Trace

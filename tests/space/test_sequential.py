@@ -10,10 +10,10 @@ import pytest
 from goldens.execute import same_results
 from scale import scaled
 
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace

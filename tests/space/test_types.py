@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.expr import Var
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import For, PrimFunc
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 

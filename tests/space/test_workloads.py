@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from stridesmith import errors
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from stridesmith.ir.script.parser import parse
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.workloads import from_func, names, parameters, workload
 from stridesmith.space.workloads.activations import ACTIVATIONS
@@ -67,7 +68,8 @@ def inputs_of(work, dtype="float64", seed=0):
 
 def interpreted(work, inputs):
     """Outputs by name from the program, with outputs that start as NaN or -1."""
-    arrays = [inputs.get(b.name, np.full(b.shape, np.nan if "float" in b.dtype else -1, b.dtype))
+    blanks = {b.name: np.nan if b.dtype in ("float16", "float32", "float64") else -1 for b in work.func.buffers}
+    arrays = [inputs.get(b.name, np.full(b.shape, blanks[b.name]).astype(boundary_dtype(b.dtype)))
               for b in work.func.buffers]  # fmt: skip
     interpret(work.func, *arrays)
     return {b.name: a for b, a in zip(work.func.buffers, arrays, strict=True) if b.name in work.outputs}
@@ -157,7 +159,8 @@ def test_activations_have_their_known_values(act, point, value):
 
 
 SMALLEST = dict(reversed(SMALL))
-MIXED = [(name, dtype) for name in OPERATORS for dtype in ("float16", "int8") if dtype in OPERATORS[name].dtypes]
+NARROW = ("float16", "bfloat16", "int8")
+MIXED = [(name, dtype) for name in OPERATORS for dtype in NARROW if dtype in OPERATORS[name].dtypes]
 
 
 @pytest.mark.parametrize(("name", "dtype"), MIXED)
@@ -166,17 +169,21 @@ def test_narrow_types_are_summed_in_wide_ones(name, dtype):
     work = workload(name, **SMALLEST[name], dtype=dtype)
     stored = {b.name: b.dtype for b in work.func.buffers}
     assert {stored[n] for n in work.inputs} == {dtype}
-    assert {stored[n] for n in work.outputs} == {"float16" if dtype == "float16" else "int32"}
+    assert {stored[n] for n in work.outputs} == {"int32" if dtype == "int8" else dtype}
     rng = np.random.default_rng(3)
-    inputs = {n: rng.integers(-100, 101, b.shape).astype(dtype) for n, b in
-              ((b.name, b) for b in work.func.buffers if b.name in work.inputs)}  # fmt: skip
-    expected, got = work.reference(inputs), interpreted(work, inputs)
+    shapes = {b.name: b.shape for b in work.func.buffers if b.name in work.inputs}
+    held = "float32" if dtype == "bfloat16" else dtype  # a reference is given numbers of NumPy, which has no bfloat16
+    inputs = {n: rng.integers(-100, 101, shape).astype(held) for n, shape in shapes.items()}
+    bits = {n: bfloat16_bits(a) for n, a in inputs.items()} if dtype == "bfloat16" else inputs
+    expected, got = work.reference(inputs), interpreted(work, bits)
     for output, value in expected.items():
-        assert value.dtype == stored[output]
+        assert value.dtype == (held if dtype == "bfloat16" else stored[output])
         if dtype == "int8":
             np.testing.assert_array_equal(got[output], value)
         else:
-            np.testing.assert_allclose(got[output].astype("float64"), value.astype("float64"), rtol=2e-3, atol=2e-3)
+            found = bfloat16_values(got[output]) if dtype == "bfloat16" else got[output]
+            eps = 2.0**-8 if dtype == "bfloat16" else 2e-3
+            np.testing.assert_allclose(found.astype("float64"), value.astype("float64"), rtol=eps, atol=eps)
 
 
 def test_bytes_do_not_overflow_in_a_product():
@@ -270,7 +277,7 @@ def test_no_padding_means_no_pad_block():
         ("matmul", {"transpose_a": 2}, errors.ShapeError, "takes transpose_a from 0 to 1, but got transpose_a=2"),
         ("matmul_bias_act", {"act": "rely"}, errors.ShapeError, "did you mean 'relu'"),
         ("avg_pool2d", {"dilation": 2}, errors.UnknownParameter, "no parameter 'dilation'"),
-        ("softmax", {"dtype": "int8"}, errors.ShapeError, "takes dtype float32, float64, float16"),
+        ("softmax", {"dtype": "int8"}, errors.ShapeError, "takes dtype float32, float64, float16, bfloat16"),
         ("conv2d", {"dtype": "float33"}, errors.ShapeError, "did you mean 'float32'"),
     ],
 )

@@ -119,7 +119,7 @@ def emulated(target: Target) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Types:
-    """The C types of a kernel's values: `index` stands for int64, and floats of `emulated` types are computed as float."""
+    """The C types of a kernel's values: `index` stands for int64; floats of `emulated` types are computed as float."""
 
     index: str
     emulated: frozenset[str]

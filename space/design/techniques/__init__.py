@@ -1,6 +1,6 @@
 """The techniques by which anchors are scheduled: one file each, and the table of all.
 
-A file says with its four faces (see `technique`) what it opens, what it excludes, how it is applied and which columns
+A file says with its four parts (see `technique`) what it opens, what it excludes, how it is applied and which columns
 it shows.  It reads choices through `Candidates` and acts through the primitives of a `Schedule`; another technique it
 knows only where it takes part in that one's work, and never in a circle.  `docs/howto/technique.md` adds one.
 """

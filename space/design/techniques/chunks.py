@@ -172,7 +172,8 @@ def merge_chunks(sch: Schedule, chunks: Sequence[str], target: Target) -> None:
 
     Raises ScheduleError where that is refused.
     """
-    distribute(sch, sch.merge_adjacent_loops(*chunks, inner=False), target, 1)
+    loop = sch.merge_adjacent_loops(*chunks, inner=False) if len(chunks) > 1 else chunks[0]
+    distribute(sch, loop, target, 1)
 
 
 def _split_rows(sch: Schedule, anchor: Anchor, axis: int, size: int) -> str:

@@ -1,4 +1,4 @@
-"""What a technique is: one way of scheduling an anchor, with four faces.
+"""What a technique is: one way of scheduling an anchor, in four parts.
 
 - `opens`: the decisions that an anchor leaves to the search, and before that `prepares`, steps that leave nothing to
   decide and bring the program into a form that can be scheduled (the names of constant parameters are given, since

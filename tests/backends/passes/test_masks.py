@@ -23,11 +23,11 @@ from stridesmith.backends.passes.flatten import flat_buffer
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import verify
 from stridesmith.errors import WrongResult
-from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.expr import Var
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Block, For, If, PrimFunc, walk_stmts
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import OutOfBounds
 
 
 def loops_of(func: PrimFunc) -> list[Var]:

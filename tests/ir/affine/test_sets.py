@@ -33,7 +33,7 @@ from stridesmith.ir.expr import (
     minimum,
 )
 from stridesmith.ir.layout.index_text import evaluate
-from stridesmith.ir.script.printer import expr_text
+from stridesmith.ir.text import expr_text
 
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
 EXTENTS = ((I, 7), (J, 5), (K, 3))

@@ -11,7 +11,6 @@ from random_expressions import ends
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.affine import sets
-from stridesmith.ir.affine.bounds import OutOfBounds, check_in_bounds
 from stridesmith.ir.arith.intervals import ANY_INDEX, LONGEST, Facts, nothing_known
 from stridesmith.ir.arith.linear import build, linear_form
 from stridesmith.ir.arith.simplify import bound, prove, simplify, simplify_index
@@ -32,6 +31,7 @@ from stridesmith.ir.expr import (
 )
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.bounds import OutOfBounds, check_in_bounds
 
 LOW, HIGH = dtypes.int_range("int64")
 x, y, i = Var("x"), Var("y"), Var("i")

@@ -10,7 +10,7 @@ import pytest
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.interpreter.interpret import InterpreterError, interpret
-from stridesmith.ir.interpreter.numbers import bfloat16_bits, bfloat16_values, boundary_dtype, convert
+from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype, convert
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 

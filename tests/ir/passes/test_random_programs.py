@@ -13,11 +13,11 @@ from random_programs import programs
 from random_runs import arguments, assert_refines, interpreted
 from scale import scaled
 
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.expr import Buffer
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.passes.transform import PASSES
 from stridesmith.ir.stmt import PrimFunc, written_buffers
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 
 EXAMPLES = {

@@ -31,7 +31,7 @@ def test_a_copy_binds_fresh_names_and_leaves_what_is_bound_outside() -> None:
 
 
 def program_text(stmt: For) -> str:
-    from stridesmith.ir.script.printer import script
+    from stridesmith.ir.stmt import script
 
     return script(stmt)
 

@@ -10,8 +10,8 @@ from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
 from stridesmith.ir.passes.transform import simplify
 from stridesmith.ir.script.parser import MAX_DEPTH, ScriptError, parse
-from stridesmith.ir.script.printer import expr_text
 from stridesmith.ir.stmt import Allocate, Attr, Block, Declare, Evaluate, For, Let, PrimFunc, Seq, Stmt, Store, blocks
+from stridesmith.ir.text import expr_text
 from stridesmith.ir.verify.rules import verify
 
 HEAD = '@T.prim_func\ndef f(A: T.Buffer((16,), "float32"), N: T.Buffer((8,), "int32"), n: T.int32):\n'

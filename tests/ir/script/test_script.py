@@ -9,8 +9,8 @@ import pytest
 
 from stridesmith.ir.expr import Binary, Buffer, Call, Cast, Const, Load, Not, Select, Undef, Var, const
 from stridesmith.ir.script.parser import ScriptError, parse
-from stridesmith.ir.script.printer import expr_text, script
-from stridesmith.ir.stmt import Block, For, Iter, Layout, Module, PrimFunc, Seq, Store, blocks
+from stridesmith.ir.stmt import Block, For, Iter, Layout, Module, PrimFunc, Seq, Store, blocks, script
+from stridesmith.ir.text import expr_text
 
 MATMUL = '''\
 # from stridesmith import T

@@ -11,10 +11,11 @@ from stridesmith.models.evaluate import evaluate
 from stridesmith.models.fusion import fused
 from stridesmith.models.network import Network
 from stridesmith.models.onnx import read
-from stridesmith.models.run.kernels import Kernel, build_here
+from stridesmith.models.run.kernels import Kernel
 from stridesmith.models.run.model import Model
 from stridesmith.models.tasks import tasks_of
 from stridesmith.search.workers.protocol import Build, Built
+from stridesmith.search.workers.spread import build_here
 
 FACTOR, OFFSET, RANGE = 6364136223846793005, 1442695040888963407, 1000003
 

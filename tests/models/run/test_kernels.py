@@ -14,12 +14,13 @@ from record_makers import make_record
 from stridesmith import configs
 from stridesmith.backends.devices import discover
 from stridesmith.models.run import in_place
-from stridesmith.models.run.kernels import best_record, build_here, kernels_of
+from stridesmith.models.run.kernels import best_record, kernels_of
 from stridesmith.models.run.model import Model
 from stridesmith.models.tasks import NetworkTask, tasks_of
 from stridesmith.search.records.database import Database
 from stridesmith.search.workers import kernel_cache
 from stridesmith.search.workers.protocol import Build, Built, Failed
+from stridesmith.search.workers.spread import build_here
 
 NETWORK = replace(residual(8, 5)[0], outputs=("y",))
 
@@ -108,7 +109,7 @@ def test_what_a_busy_machine_gave_up_is_tried_again(
     relu = [item for item in tasks if item.task.work.name == "relu"]
 
     def failing(wanted: Iterable[Build]) -> list[Built | Failed]:
-        return [Failed(status=status) if job.choice is not None else build_here([job])[0] for job in wanted]
+        return [Failed(status=status) if job.estimated is not None else build_here([job])[0] for job in wanted]
 
     assert [kernel.origin for kernel in kernels_of(relu, None, failing).values()] == ["untuned"]
     assert built(tuple(relu)) == again

@@ -16,11 +16,12 @@ from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.laid_out import laid_out
 from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Foreign, Network, Operator, Tensor
-from stridesmith.models.run.kernels import Kernel, build_here, kernels_of
+from stridesmith.models.run.kernels import Kernel, kernels_of
 from stridesmith.models.run.model import Model
 from stridesmith.models.run.report import report
 from stridesmith.models.tasks import tasks_of
 from stridesmith.search.workers.protocol import Build, Built
+from stridesmith.search.workers.spread import build_here
 
 HALO = TensorLayout((1, 16, 6, 6), before=(0, 0, 1, 1), after=(0, 0, 1, 1), pad_value="0")
 

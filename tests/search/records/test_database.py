@@ -353,14 +353,14 @@ def test_damage_in_a_large_file_is_salvaged_once_it_was_met(path: Path, monkeypa
     with Database(path) as database:
         saved = list(database.every())
         assert len(saved) > 300 and all(records[r.id] == r for r in saved)
-    assert not Path(f"{path}{sqlite_file.DOUBT}").exists()
+    assert not Path(f"{path}{sqlite_file.SUSPECT}").exists()
 
 
 def test_a_file_that_proves_to_be_sound_is_in_doubt_no_more(path: Path) -> None:
     """It is checked whole once, by a writer; who only reads changes nothing."""
     fill(path, 1)
-    sqlite_file.doubt(path)
-    mark = Path(f"{path}{sqlite_file.DOUBT}")
+    sqlite_file.suspect(path)
+    mark = Path(f"{path}{sqlite_file.SUSPECT}")
     Database(path, read_only=True).close()
     assert mark.exists()
     Database(path).close()

@@ -20,8 +20,8 @@ from record_makers import SCRIPT, TARGET, make_record
 
 from stridesmith.cli import main
 from stridesmith.errors import StorageError, TemporaryError
-from stridesmith.search.records import aside, tables
 from stridesmith.search.records import database as module
+from stridesmith.search.records import spool, tables
 from stridesmith.search.records import turn as turns
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
@@ -222,7 +222,7 @@ def test_what_a_server_that_is_down_does_not_take_is_kept_aside(
     server: Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A put fails in its time, the writer keeps the records on disk, and writes them when the server is back."""
-    monkeypatch.setattr(aside, "place_of", lambda database: (tmp_path, "server"))
+    monkeypatch.setattr(spool, "place_of", lambda database: (tmp_path, "server"))
     with Database(url) as database:
         writer = RecordWriter(database)
         writer.put([make_record(3.0)])

@@ -8,7 +8,7 @@ import pytest
 
 from stridesmith.backends.devices import discover
 from stridesmith.ir.target import Target
-from stridesmith.search.tasks.command_line import command_line, options_of
+from stridesmith.search.tasks.command_line import Options, options_of
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.space.workloads import workload
 
@@ -16,12 +16,12 @@ GPU = Target(kind="opencl", platform="Some Vendor", name="GPU 3")
 
 
 def test_what_names_the_work_is_kept_and_quoted() -> None:
-    options = {"model": "net.onnx", "input": ["x=1x3"], "db": "my runs.db", "seconds": 3.0, "winograd": True}
-    assert command_line(options, "show") == "tune show --model net.onnx --input x=1x3 --db 'my runs.db'"
+    options = Options(model="net.onnx", input=("x=1x3",), db="my runs.db")
+    assert options.command("show") == "tune show --model net.onnx --input x=1x3 --db 'my runs.db'"
 
 
 def test_a_model_without_fewer_multiplications_is_another_one() -> None:
-    assert command_line({"model": "net.onnx", "winograd": False}) == "tune --model net.onnx --no-winograd"
+    assert Options(model="net.onnx", winograd=False).command() == "tune --model net.onnx --no-winograd"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_model_without_fewer_multiplications_is_another_one() -> None:
 )
 def test_a_password_is_not_repeated(db: str, shown: str) -> None:
     """The message that names the next command may end up in a log; whoever pastes it writes the password again."""
-    line = command_line({"workload": "matmul", "db": db})
+    line = Options(workload="matmul", db=db).command()
     assert line == f"tune --workload matmul --db {shown}" and "cret" not in line
 
 
@@ -51,6 +51,6 @@ def test_a_password_is_not_repeated(db: str, shown: str) -> None:
 def test_a_task_is_named_with_its_device(target: Target, words: str) -> None:
     """Of several OpenCL devices the one that is meant; threads where they are not those that a run takes by itself."""
     work = workload("matmul", m=3)
-    line = command_line(options_of(work, target, interface_of(work), None))
+    line = options_of(work, target, interface_of(work), None).command()
     assert line == f"tune --workload matmul --shape m=3 {words}"
-    assert command_line(options_of(work, target, interface_of(work), "x.db")) == f"{line} --db x.db"
+    assert options_of(work, target, interface_of(work), "x.db").command() == f"{line} --db x.db"

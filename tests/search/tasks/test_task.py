@@ -90,7 +90,6 @@ def test_updates_of_one_element_are_accepted_in_a_subgroup_alone() -> None:
 @pytest.mark.parametrize(
     ("parameters", "body", "sentence"),
     [
-        ('x: T.Buffer((8,), "bfloat16"), y: T.Buffer((8,), "bfloat16")', "x[vi]", "`x` has elements of type bfloat16"),
         ('n: T.int32, y: T.Buffer((8,), "int32")', "n", "`n` is a number"),
     ],
 )

@@ -129,7 +129,7 @@ def test_recording_goes_on_where_the_last_call_ended(
         if found is not None:
             break
         lines = part.read_text().splitlines()
-        assert len(lines) > measured and len(machine.built) <= 32 + 2, "a call measures a chunk, and its rival"
+        assert len(lines) > measured and len(machine.built) <= 32 + 2, "a call measures a chunk, and its control"
         measured, calls = len(lines), calls + 1
         part.write_text(part.read_text() + '{"n": 3, "us"')
     assert calls > 2 and same(found, load(file)) and not part.exists()
@@ -265,7 +265,7 @@ def test_recording_joins_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     monkeypatch.setattr(executor_module, "LocalPool", MagicMock())
     monkeypatch.setattr(recorder, "record_space", measure)
-    options = {"workload": "matmul", "target": "cpu", "size": 16, "sketches": 1, "seed": 0}
+    options = command.SpaceOptions(workload="matmul", target="cpu", size=16, sketches=1)
     assert command.run(tmp_path / "a.space", options, Output("json")) == 0
     assert addresses == [None]
 

@@ -14,8 +14,7 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from stridesmith.cost_model import features as features_module
 from stridesmith.ir.deadline import OutOfTime, has_deadline, until
 from stridesmith.ir.target import Target
-from stridesmith.search.tuning import sampler as sampler_module
-from stridesmith.search.tuning.evolution import (
+from stridesmith.search.candidates.evolution import (
     Effort,
     Evaluated,
     Scored,
@@ -26,8 +25,9 @@ from stridesmith.search.tuning.evolution import (
     pick_diverse,
     row_fingerprints,
 )
+from stridesmith.search.candidates.search_space import Key, SearchSpace
+from stridesmith.search.tuning import sampler as sampler_module
 from stridesmith.search.tuning.sampler import ModelSampler, _History
-from stridesmith.search.tuning.search_space import Key, SearchSpace
 from stridesmith.search.tuning.study import Study
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
@@ -250,7 +250,7 @@ def test_small_spaces_are_listed(count):
 
 def test_later_generations_are_for_the_better_half_of_many_sketches(monkeypatch: pytest.MonkeyPatch):
     """Each sketch is looked at once; the worst are not bred from, and the best one in every generation."""
-    monkeypatch.setattr("stridesmith.search.tuning.evolution.FEWEST", 1)
+    monkeypatch.setattr("stridesmith.search.candidates.evolution.FEWEST", 1)
     search_space = SearchSpace(synthetic.space())
     numbers = list(search_space.open)
     looked = dict.fromkeys(numbers, 0)

@@ -21,6 +21,7 @@ from stridesmith.search.records.run_facts import RunFacts
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import sampler, scheduler
+from stridesmith.search.tuning.clock import Clock
 from stridesmith.search.tuning.scheduler import FIRST, FIRST_MS, Scheduler
 from stridesmith.search.workers import kernel_cache
 from stridesmith.search.workers.protocol import Build, Built, Measure, MeasureRoof, to_text
@@ -45,21 +46,21 @@ class World:
         self.executor.on_measure = self.tick
         world = self
 
-        class Ticking(scheduler.Clock):
+        class Ticking(Clock):
             @property
             def seconds(self) -> float:
                 return world.now
 
-        monkeypatch.setattr(scheduler, "Clock", Ticking)
+        self.clock = Ticking
         monkeypatch.setattr(sampler, "POPULATION", 600)
-        monkeypatch.setattr(scheduler.clock, "crowding", lambda: 1.0)
+        monkeypatch.setattr(scheduler.clocks, "crowding", lambda: 1.0)
 
     def tick(self, number: int) -> None:
         self.now += 0.4
 
     def run(self, seconds: float) -> Scheduler:
         self.now = 0.0
-        found = Scheduler(self.tasks, self.database, self.executor, seconds, emit=self.events.append)
+        found = Scheduler(self.tasks, self.database, self.executor, self.clock(limit=seconds), emit=self.events.append)
         found.stopped_by = found.play()  # type: ignore[attr-defined]
         return found
 
@@ -87,7 +88,7 @@ def test_nothing_delays_the_first_whole(world: World, monkeypatch: pytest.Monkey
     """Until each task has a kernel no workers are started, no roof is measured, and a guide is not asked."""
     known: dict[str, list[bool]] = {"workers": [], "roof": [], "guide": []}
     measured = world.executor.measure
-    found = Scheduler(world.tasks, world.database, world.executor, 20, emit=world.events.append)
+    found = Scheduler(world.tasks, world.database, world.executor, world.clock(limit=20), emit=world.events.append)
 
     def note(what: str) -> None:
         known[what].append(all(share.best_us is not None for share in found.shares))
@@ -311,7 +312,7 @@ def test_first_turns_that_take_long_make_way_for_single_candidates(world: World)
 
 def test_a_crowded_machine_has_single_candidates_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where others compute, too, a first turn takes as many times as long; programs as written are compiled first."""
-    monkeypatch.setattr(scheduler.clock, "crowding", lambda: 10.0)
+    monkeypatch.setattr(scheduler.clocks, "crowding", lambda: 10.0)
     world.run(30)
     built = world.executor.of(Build)
     assert [job.choice for job in built[:2]] == [None, None] and {job.script for job in built[:2]} == {
@@ -362,7 +363,8 @@ def test_phases_say_what_is_done_from_the_start(world: World) -> None:
 
 def test_no_turn_begins_in_the_seconds_of_the_caller(world: World) -> None:
     """Who asked has said what it needs at the end."""
-    done = [Scheduler(world.tasks, world.database, world.executor, 20, ending=ending) for ending in (1.0, 8.0)]
+    asked = world.tasks, world.database, world.executor
+    done = [Scheduler(*asked, world.clock(limit=20), ending=ending) for ending in (1.0, 8.0)]
     assert done[0].left() - done[1].left() == pytest.approx(7.0)
 
 
@@ -380,11 +382,11 @@ def test_what_a_database_refuses_to_the_end_is_told_and_taken_up(
         done = world.run(5)
         assert done.stopped_by == "seconds"  # type: ignore[attr-defined]
         notes = [event["message"] for event in world.events if event["event"] == "note"]
-        assert "kept aside" in notes[0] and "the next run with this database takes them up" in notes[-1]
+        assert "kept in a file" in notes[0] and "the next run with this database takes them up" in notes[-1]
         assert world.database.size == 0
     world.events.clear()
     world.run(1)
-    assert any("had to put aside are in the database now" in event.get("message", "") for event in world.events)
+    assert any("had to keep in a file are stored now" in event.get("message", "") for event in world.events)
     assert world.database.size >= done.trials
 
 

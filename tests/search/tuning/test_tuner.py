@@ -31,10 +31,10 @@ from stridesmith.errors import (
     UsageError,
     WrongResult,
 )
-from stridesmith.search.records.aside import Aside
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.log import read_log
 from stridesmith.search.records.record import Record
+from stridesmith.search.records.spool import Spool
 from stridesmith.search.records.status import DEVICE_LOST, FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
@@ -216,11 +216,11 @@ def test_candidates_take_turns_with_a_good_one(world: World) -> None:
     """Each after the first is timed beside one measured before, which gives way only to one that is clearly faster."""
     world.run(trials=48)
     first, *later = [job for job in world.executor.of(Measure) if job.kernel.artifact is not None]
-    assert first.rival is None
-    known = [job.rival.latency_us for job in later]
-    rivals = list(dict.fromkeys(known))
-    assert len(rivals) > 1
-    assert all(latency * CLEARLY < before for before, latency in pairwise(rivals))
+    assert first.control is None
+    known = [job.control.latency_us for job in later]
+    controls = list(dict.fromkeys(known))
+    assert len(controls) > 1
+    assert all(latency * CLEARLY < before for before, latency in pairwise(controls))
     assert all(latency <= job.best_us * CLEARLY for latency, job in zip(known, later, strict=True))
 
 
@@ -788,7 +788,7 @@ def test_records_are_kept_aside_while_the_database_is_locked(world: World, monke
     monkeypatch.setattr("stridesmith.search.records.writer.RETRY_SECONDS", 0.0)
     world.run(trials=12, batch=4)
     assert len(world.stored()) == 12
-    assert any("kept aside" in note["message"] for note in world.of("note"))
+    assert any("kept in a file" in note["message"] for note in world.of("note"))
 
 
 def test_what_cannot_be_written_at_the_end_is_in_a_log(
@@ -804,7 +804,7 @@ def test_what_cannot_be_written_at_the_end_is_in_a_log(
             raise StorageError("the disk is full")
 
         database.put_records = full  # type: ignore[method-assign]
-        monkeypatch.setattr(Aside, "append", lambda self, records: full(records, 0))
+        monkeypatch.setattr(Spool, "append", lambda self, records: full(records, 0))
         writer.put([record])
         with pytest.raises(StorageError, match="tune import"):
             writer.flush()

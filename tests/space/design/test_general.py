@@ -10,11 +10,11 @@ from goldens.execute import same_results
 
 from stridesmith.backends.lower import lower
 from stridesmith.cost_model.features import FeatureMap
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.expr import Var
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, PrimFunc
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.space.design import rules
 from stridesmith.space.design.space import Space, generate
 

@@ -10,11 +10,11 @@ from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
 from stridesmith.backends.data import arguments_of, is_in_place
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
-from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.candidates.search_space import SearchSpace
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.design.techniques.digits import DIGITS

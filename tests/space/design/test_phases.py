@@ -9,8 +9,8 @@ from draws import candidates, func_of
 from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.design.space import generate
 from stridesmith.space.design.techniques.phases import PHASES

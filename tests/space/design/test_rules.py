@@ -12,7 +12,7 @@ from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.candidates.search_space import SearchSpace
 from stridesmith.space.design.rules import RULES, combinations, scripted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate

@@ -28,7 +28,7 @@ ENDING = ".aside.jsonl"
 TAKE_SECONDS = 1.0  # how long a run that begins waits for a lock, deaf to signals
 
 
-class Aside:
+class Spool:
     """The file of this process for one database, made when it is first needed."""
 
     def __init__(self, database: Database) -> None:
@@ -50,7 +50,7 @@ class Aside:
                 os.ftruncate(file.fileno(), whole)  # half a line would spoil the one that follows
                 raise
         except OSError as error:
-            raise StorageError(f"cannot put records aside in {self.path}: {error.strerror or error}") from None
+            raise StorageError(f"cannot keep records in {self.path}: {error.strerror or error}") from None
 
     def _open(self) -> FileIO:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def place_of(database: Database) -> tuple[Path, str]:
 
 
 def take_up(database: Database) -> list[str]:
-    """Put into the database what dead runs have left aside; sentences that say so.
+    """Put into the database what dead runs have left in files; sentences that say so.
 
     A file that the database does not take now stays, and so does one with lines that cannot be read: the others of
     it are stored.  A database that is locked or away is asked once.
@@ -112,12 +112,12 @@ def take_up(database: Database) -> list[str]:
             else:
                 path.unlink(missing_ok=True)
             if records:
-                notes.append(f"{len(records)} records that an earlier run had to put aside are in the database now")
+                notes.append(f"{len(records)} records that an earlier run had to keep in a file are stored now")
     return notes
 
 
 def _files_of(database: Database) -> list[Path]:
-    """What the runs of a database have put aside; the name of another one may begin with this one's."""
+    """What the runs of a database have left; the name of another one may begin with this one's."""
     folder, name = place_of(database)
     mine = re.compile(rf"{re.escape(name)}\.[0-9]+-[0-9a-f]+{re.escape(ENDING)}")
     try:

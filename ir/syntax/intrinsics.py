@@ -19,6 +19,7 @@ from ..expr import (
     BIT_CALLS,
     DOT_CALLS,
     MATH_CALLS,
+    PAIR_CALLS,
     SUBGROUP_CALLS,
     Binary,
     Broadcast,
@@ -160,6 +161,12 @@ def _integers(name: str, *args: Operand) -> Expr:
     return Call(name, operands, operands[0].dtype)
 
 
+def _words(name: str, a: Operand, b: Operand, c: Operand) -> Expr:
+    """A dot product of words, added to a number of another type, which the result has."""
+    total = finish(c, "float32")
+    return Call(name, (finish(a, "int32"), finish(b, "int32"), total), total.dtype)
+
+
 def _of_subgroup(name: str, value: Operand) -> Expr:
     part = finish(value)
     return Call(name, (part,), part.dtype)
@@ -285,6 +292,7 @@ TABLE: dict[str, Callable[..., Expr]] = {
     **{name: partial(_of_subgroup, name) for name in SUBGROUP_CALLS.values()},
     **{name: partial(_barrier, name) for name in BARRIERS},
     **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
+    **{name: partial(_words, name) for name in PAIR_CALLS},
 }
 TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})
 

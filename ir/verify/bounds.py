@@ -56,6 +56,7 @@ from ..stmt import (
     Store,
     fresh,
 )
+from ..text import expr_text
 
 
 class OutOfBounds(ProgramError, ValueError):
@@ -136,7 +137,7 @@ def _iterator(item: Iter, scope: _Scope) -> None:
     problem = _problem(item.binding, item.extent, scope)
     if problem is not None:
         raise OutOfBounds(
-            f"{scope.place} binds `{item.var.name}` of extent {item.extent} to `{_show(item.binding)}`, "
+            f"{scope.place} binds `{item.var.name}` of extent {item.extent} to `{expr_text(item.binding)}`, "
             f"which {problem}; restrict it with `T.where`"
         )
 
@@ -177,7 +178,7 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, verb: str)
             shape = ", ".join(map(str, buffer.shape))
             raise OutOfBounds(
                 f"{scope.place} {verb} `{_access_text(buffer, indices)}` of shape [{shape}]: index "
-                f"`{_show(index)}` of dimension {dim} with extent {extent} {problem}"
+                f"`{expr_text(index)}` of dimension {dim} with extent {extent} {problem}"
             )
 
 
@@ -193,7 +194,7 @@ def _problem(index: Expr, extent: int, scope: _Scope) -> str | None:
 
 
 def _exact_problem(index: Expr, extent: int, here: Context) -> str | None:
-    from . import sets
+    from ..affine import sets
 
     view = _SetView(here)
     value = view.scalar(index)
@@ -257,11 +258,5 @@ class _SetView:
         return self._made[node]
 
 
-def _show(expr: Expr) -> str:
-    from ..script.printer import expr_text
-
-    return expr_text(expr)
-
-
 def _access_text(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-    return f"{buffer.name}[{', '.join(_show(i) for i in indices)}]"
+    return f"{buffer.name}[{', '.join(expr_text(i) for i in indices)}]"

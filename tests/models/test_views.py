@@ -17,12 +17,13 @@ from stridesmith.models.laid_out import laid_out
 from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Foreign, Network, Node, Operator
 from stridesmith.models.run import in_place
-from stridesmith.models.run.kernels import Kernel, build_here
+from stridesmith.models.run.kernels import Kernel
 from stridesmith.models.run.model import Model
 from stridesmith.models.run.report import only_moves
-from stridesmith.models.run.views import Move, moves, sharing_of
 from stridesmith.models.tasks import tasks_of
+from stridesmith.models.views import Move, moves, sharing_of
 from stridesmith.search.workers.protocol import Build, Built
+from stridesmith.search.workers.spread import build_here
 
 CPU = discover("cpu", 2)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...errors import ProgramError
-from .. import dtypes
-from ..caches import cached
-from ..expr import (
+from ..errors import ProgramError
+from . import dtypes
+from .caches import cached
+from .expr import (
     BARRIERS,
     BIT_CALLS,
     COMPARISONS,
     DOT_CALLS,
     FUNCTIONS,
     LOGIC,
+    PAIR_CALLS,
     SUBGROUP_CALLS,
     Binary,
     Broadcast,
@@ -30,10 +31,10 @@ from ..expr import (
     Undef,
     Var,
 )
-from ..node import children
-from ..script.printer import expr_text
+from .node import children
+from .text import expr_text
 
-_ARGUMENTS = {"pow": 2, "fma": 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys(DOT_CALLS, 3)}
+_ARGUMENTS = {"pow": 2, "fma": 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3)}
 
 
 class TypeFault(ProgramError, ValueError):
@@ -57,11 +58,7 @@ def same(e: Expr, what: str, *parts: Expr) -> None:
         raise TypeFault(f"{what} of `{expr_text(e)}` have the types {' and '.join(sorted(kinds))}; cast one of them")
 
 
-def _var(e: Var) -> None:
-    dtypes.split_dtype(e.dtype)
-
-
-def _undef(e: Undef) -> None:
+def _leaf(e: Var | Undef) -> None:
     dtypes.split_dtype(e.dtype)
 
 
@@ -95,10 +92,6 @@ def _not(e: Not) -> None:
         raise TypeFault(f"`{expr_text(e)}` negates a value of type {e.a.dtype}, not a condition")
 
 
-def _select(e: Select) -> None:
-    _choice(e, e.cond, e.a, e.b)
-
-
 def _choice(e: Expr, cond: Expr, a: Expr, b: Expr) -> None:
     same(e, "the two sides", a, b)
     if not dtypes.is_bool(cond.dtype) or dtypes.lanes(cond.dtype) not in (1, dtypes.lanes(a.dtype)):
@@ -119,6 +112,13 @@ def _call(e: Call) -> None:
         raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
         raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
+    if e.name in PAIR_CALLS:
+        same(e, "the words", *e.args[:2])
+        same(e, "the number that is added to and the result", e, e.args[2])
+        words = dtypes.with_lanes("int32", dtypes.lanes(e.dtype))
+        if dtypes.element(e.dtype) != "float32" or e.args[0].dtype != words:
+            raise TypeFault(f"`{expr_text(e)}` takes two words of int32 and a float32, each of as many lanes")
+        return
     same(e, "the arguments and the result", e, *e.args)
     if e.name in DOT_CALLS:
         allowed = dtypes.element(e.dtype) == "int32"
@@ -135,10 +135,6 @@ def _call(e: Call) -> None:
 def _cast(e: Cast) -> None:
     if dtypes.lanes(e.dtype) != dtypes.lanes(e.a.dtype):
         raise TypeFault(f"`{expr_text(e)}` changes the number of lanes")
-
-
-def _load(e: Load) -> None:
-    check_indices(e.buffer, e.indices)
 
 
 def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
@@ -173,6 +169,7 @@ def _let(e: LetExpr) -> None:
 
 
 _CHECKS: Mapping[type[Expr], Callable[..., None]] = {
-    Var: _var, Undef: _undef, Const: _const, Binary: _binary, Not: _not, Select: _select, Call: _call,
-    Cast: _cast, Load: _load, Ramp: _ramp, Broadcast: _broadcast, LetExpr: _let,
+    Var: _leaf, Undef: _leaf, Const: _const, Binary: _binary, Not: _not, Call: _call, Cast: _cast,
+    Select: lambda e: _choice(e, e.cond, e.a, e.b), Load: lambda e: check_indices(e.buffer, e.indices),
+    Ramp: _ramp, Broadcast: _broadcast, LetExpr: _let,
 }  # fmt: skip

@@ -25,17 +25,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from ...backends.kernel import BACKENDS
-from ...ir.affine.sets import Domain, implies
-from ...ir.arith.simplify import simplify
-from ...ir.caches import cached
-from ...ir.dataflow.accesses import Access
-from ...ir.dataflow.instances import Statement, instances
-from ...ir.expr import Const, Expr, Load, as_int, binary, const, substitute
-from ...ir.stmt import PrimFunc, Store
-from ...ir.target import Target
-from ..network import Network, Operator
-from .layouts import HOLDS_NOTHING, EdgeLayout, arguments_of, layouts_of, lendable
+from ..backends.kernel import BACKENDS
+from ..ir.affine.sets import Domain, implies
+from ..ir.arith.simplify import simplify
+from ..ir.caches import cached
+from ..ir.dataflow.accesses import Access
+from ..ir.dataflow.instances import Statement, instances
+from ..ir.expr import Const, Expr, Load, as_int, binary, const, substitute
+from ..ir.stmt import PrimFunc, Store
+from ..ir.target import Target
+from .edges import HOLDS_NOTHING, EdgeLayout, arguments_of, layouts_of, lendable
+from .network import Network, Operator
 
 
 @dataclass(frozen=True)

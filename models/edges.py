@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...backends import data
-from ...backends.artifact import Argument
-from ...backends.data import is_in_place, same_memory
-from ...backends.executable import numpy_dtype
-from ...errors import UsageError
-from ...ir.caches import cached
-from ...ir.stmt import PrimFunc
-from ..network import Network, Operator, Tensor
+from ..backends import data
+from ..backends.artifact import Argument
+from ..backends.data import is_in_place, same_memory
+from ..backends.executable import numpy_dtype
+from ..errors import UsageError
+from ..ir.caches import cached
+from ..ir.stmt import PrimFunc
+from .network import Network, Operator, Tensor
 
 HOLDS_NOTHING = ("", "undef")
 

@@ -19,7 +19,7 @@ from ...space.design.candidates import distinct_rows
 from .search_space import ENUMERATE, Key, Population, SearchSpace
 
 if TYPE_CHECKING:
-    from ...cost_model.features import FeatureMap
+    from ...cost_model.features import Estimates
 
 FEWEST = 4
 """Sketches that all generations are for."""
@@ -66,7 +66,7 @@ class Effort:
     generations: int
 
 
-def by_estimate(features: FeatureMap) -> Evaluate:
+def by_estimate(features: Estimates) -> Evaluate:
     """Scores by the hand-written estimate alone, each candidate for itself."""
 
     def evaluate(number: int, rows: Population) -> Evaluated:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .. import dtypes
-from ..expr import (
+from . import dtypes
+from .expr import (
     ARITHMETIC,
     BARRIERS,
     COMPARISONS,
     FUNCTIONS,
+    PAIR_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -119,6 +120,8 @@ class Texts:
             return f"T.{e.name}()"
         if e.name in FUNCTIONS and e.args and all(a.dtype == e.dtype for a in e.args):
             return f"T.{e.name}({self._args(e.args, exact=True)})"
+        if e.name in PAIR_CALLS and len(e.args) == 3 and e.dtype == e.args[2].dtype:
+            return f"T.{e.name}({', '.join(map(self.typed, e.args))})"
         tail = "".join(f", {self.typed(a)}" for a in e.args)
         return f'T.call_extern("{e.dtype}", {quoted(e.name)}{tail})'
 

@@ -14,11 +14,11 @@ import pytest
 from record_makers import make_record
 
 from stridesmith.errors import StorageError, TemporaryError
-from stridesmith.search.records import aside as aside_module
+from stridesmith.search.records import spool as aside_module
 from stridesmith.search.records import writer as writer_module
-from stridesmith.search.records.aside import ENDING, Aside, take_up
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import to_line
+from stridesmith.search.records.spool import ENDING, Spool, take_up
 from stridesmith.search.records.writer import RecordWriter
 
 KILLED = """
@@ -102,12 +102,12 @@ def test_a_run_that_ends_with_the_database_locked_leaves_its_file(path: Path) ->
 
 
 def test_what_was_disproved_meanwhile_stays_disproved(path: Path) -> None:
-    """A record waits aside, is replayed and found to be wrong; another one is new."""
+    """A record waits in a file, is replayed and found to be wrong; another one is new."""
     waiting, new = make_record(3.0), make_record(4.0)
     with Database(path) as database:
-        aside = Aside(database)
-        aside.append([waiting, new])
-        aside.leave()
+        spooled = Spool(database)
+        spooled.append([waiting, new])
+        spooled.leave()
         database.put_record(waiting.failed("wrong", "differs"))
         take_up(database)
         assert database.get(waiting.id).status == "wrong" and database.get(new.id) == new
@@ -116,11 +116,11 @@ def test_what_was_disproved_meanwhile_stays_disproved(path: Path) -> None:
 def test_the_file_of_a_run_that_lives_is_left_alone(path: Path) -> None:
     """Whoever holds the lock on it writes it to the database itself."""
     with Database(path) as database:
-        aside = Aside(database)
-        aside.append([make_record()])
+        spooled = Spool(database)
+        spooled.append([make_record()])
         assert take_up(database) == [] and database.size == 0
-        assert asides(path) == [aside.path]
-        aside.leave()
+        assert asides(path) == [spooled.path]
+        spooled.leave()
 
 
 @pytest.mark.parametrize(("tail", "refused"), [('{"torn', False), ('{"hostile": 1}\n', True)])
@@ -138,24 +138,24 @@ def test_a_database_that_is_still_locked_keeps_the_file(path: Path, monkeypatch:
     """A later run tries again."""
     monkeypatch.setattr(aside_module, "TAKE_SECONDS", 0.05)
     with Database(path) as database:
-        aside = Aside(database)
-        aside.append([make_record()])
-        aside.leave()
+        spooled = Spool(database)
+        spooled.append([make_record()])
+        spooled.leave()
         other = locked(path)
         (note,) = take_up(database)
-        assert "still in" in note and asides(path) == [aside.path]
+        assert "still in" in note and asides(path) == [spooled.path]
         other.close()
-        assert len(take_up(database)) == 1 and os.listdir(path.parent).count(aside.path.name) == 0
+        assert len(take_up(database)) == 1 and os.listdir(path.parent).count(spooled.path.name) == 0
 
 
 @pytest.mark.parametrize("name", ["tuned.db", "tuned[1].db", "t*d.db"])
 def test_the_files_of_another_database_are_left_alone(tmp_path: Path, name: str) -> None:
     """A database takes up its own, whatever characters its name has, and none of one whose name begins with its own."""
     with Database(tmp_path / name) as database, Database(tmp_path / f"{name}.bak") as other:
-        mine, theirs = Aside(database), Aside(other)
-        for aside in (mine, theirs):
-            aside.append([make_record()])
-            aside.leave()
+        mine, theirs = Spool(database), Spool(other)
+        for spooled in (mine, theirs):
+            spooled.append([make_record()])
+            spooled.leave()
         assert len(take_up(database)) == 1 and database.size == 1
         assert not mine.path.exists() and theirs.path.exists()
         assert len(take_up(other)) == 1 and other.size == 1
@@ -166,9 +166,9 @@ def test_a_database_that_is_locked_is_asked_for_one_file_alone(path: Path, monke
     monkeypatch.setattr(aside_module, "TAKE_SECONDS", 0.2)
     with Database(path) as database:
         for _ in range(30):
-            aside = Aside(database)
-            aside.append([make_record()])
-            aside.leave()
+            spooled = Spool(database)
+            spooled.append([make_record()])
+            spooled.leave()
         other = locked(path)
         start = time.monotonic()
         assert len(take_up(database)) == 1 and time.monotonic() - start < 4
@@ -179,18 +179,18 @@ def test_a_database_that_is_locked_is_asked_for_one_file_alone(path: Path, monke
 def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_whole_lines(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What could not be put aside is not there by half: what is, once there is room, can be read."""
+    """What could not be spooled is not there by half: what is, once there is room, can be read."""
     with Database(path) as database:
-        aside = Aside(database)
-        aside.append([make_record(id="a" * 16)])
+        spooled = Spool(database)
+        spooled.append([make_record(id="a" * 16)])
 
         def full(_: int) -> None:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
             patch.setattr(aside_module.os, "fsync", full)
-            aside.append([make_record(id="b" * 16)])
-        aside.append([make_record(id="c" * 16)])
-        aside.leave()
+            spooled.append([make_record(id="b" * 16)])
+        spooled.append([make_record(id="c" * 16)])
+        spooled.leave()
         assert len(take_up(database)) == 1
         assert sorted(record.id[0] for record in database.every()) == ["a", "c"] and asides(path) == []

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import ProgramError
 from ..expr import Buffer, Expr
-from ..stmt import fresh
+from ..statements import fresh
 
 LONGEST_LINE, LONGEST_MESSAGE = 200, 600  # characters that an error repeats of what it is about
 NAMESPACES = frozenset({"T", "tir", "tirx", "I", "ir", "ss", "stridesmith", "tvm", "script"})

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
-from .. import dtypes
-from ..expr import TRUE, Buffer, Const, Expr, LetExpr, Var
-from ..node import Node, walk
-from ..stmt import (
+from . import dtypes
+from .expr import TRUE, Buffer, Const, Expr, LetExpr, Var
+from .node import Node, walk
+from .statements import (
     Allocate,
+    Annotations,
     Assume,
     Attr,
     Block,
@@ -27,9 +29,8 @@ from ..stmt import (
     For,
     If,
     Iter,
+    Layout,
     Let,
-    Module,
-    PrimFunc,
     Seq,
     Stmt,
     Store,
@@ -37,12 +38,10 @@ from ..stmt import (
     read_buffers,
     written_buffers,
 )
-from .text import Texts, dictionary, expr_text, quoted
-from .words import SCOPE_KEY
+from .syntax.words import SCOPE_KEY
+from .text import Texts, dictionary, quoted
 
-__all__ = ["DIALECTS", "buffer_args", "expr_text", "script"]
-
-DIALECTS: Mapping[str, Mapping[str, str]] = {
+_DIALECTS: Mapping[str, Mapping[str, str]] = {
     "stridesmith": {
         "header": "# from stridesmith import T",
         "prim_func": "@T.prim_func",
@@ -66,49 +65,57 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
 _LOOPS = {"serial": "serial", "parallel": "parallel", "vectorized": "vectorized", "unrolled": "unroll"}
 
 
-def script(node: Node, dialect: str | None = None) -> str:
-    """`node` as text, with a final newline for functions, modules and statements.
+class Function(Protocol):
+    """What is printed of a function (`stmt.PrimFunc`)."""
 
-    `dialect` is ``"stridesmith"`` (TensorIR's classic spelling, the default) or
-    ``"tvm"`` (what apache-tvm 0.27 parses).  Raises ValueError for another one.
-    """
-    words = DIALECTS.get(dialect or "stridesmith")
-    if words is None:
-        raise ValueError(f"unknown dialect `{dialect}`; known are {', '.join(DIALECTS)}")
-    printer = _Printer(words, Texts(tvm=dialect == "tvm"))
+    @property
+    def name(self) -> str: ...
+    @property
+    def params(self) -> tuple[Buffer | Var, ...]: ...
+    @property
+    def body(self) -> Block: ...
+    @property
+    def layouts(self) -> tuple[Layout, ...]: ...
+    @property
+    def attrs(self) -> Annotations: ...
+
+
+def functions_script(functions: Sequence[Function], dialect: str | None = None, is_module: bool = False) -> str:
+    """A function, or a module of several, as text.  Raises ValueError for an unknown `dialect`."""
+    printer = _Printer(dialect)
+    printer.line(printer.words["header"])
+    if is_module:
+        printer.module(functions)
+    else:
+        printer.func(functions[0])
+    return "\n".join(printer.lines) + "\n"
+
+
+def node_script(node: Node, dialect: str | None = None) -> str:
+    """A statement, with a final newline, an expression or a buffer as text.  Raises ValueError for a `dialect`."""
+    printer = _Printer(dialect)
     if isinstance(node, Buffer):
         return node.name
     if isinstance(node, Expr):
         return printer.text(node)
-    if isinstance(node, (PrimFunc, Module)):
-        printer.lines.append(words["header"])
-    printer.top(node)
+    if not isinstance(node, Stmt):
+        raise TypeError(f"no script form for `{type(node).__name__}`")
+    printer.suite(node)
     return "\n".join(printer.lines) + "\n"
-
-
-def buffer_args(buffer: Buffer, brackets: str = "()", separators: bool = True) -> str:
-    """The arguments that declare `buffer`: shape, dtype, and what differs from the defaults."""
-    inner = ", ".join(map(str, buffer.shape))
-    comma = "," if brackets == "()" and len(buffer.shape) == 1 else ""
-    text = f'{brackets[0]}{inner}{comma}{brackets[1]}, "{buffer.dtype}"'
-    if buffer.data:
-        text += f", data={buffer.data}.data"
-    if buffer.scope != "global":
-        text += f", scope={quoted(buffer.scope)}"
-    if buffer.axis_separators and separators:
-        text += f", axis_separators=[{', '.join(map(str, buffer.axis_separators))}]"
-    return text
 
 
 class _Printer:
     """Collects lines; `extents` knows the constant loops around, for ``T.axis.remap``."""
 
-    def __init__(self, words: Mapping[str, str], text: Texts) -> None:
-        self.words, self.text = words, text
+    def __init__(self, dialect: str | None) -> None:
+        words = _DIALECTS.get(dialect or "stridesmith")
+        if words is None:
+            raise ValueError(f"unknown dialect `{dialect}`; known are {', '.join(_DIALECTS)}")
+        self.words, self.text = words, Texts(tvm=dialect == "tvm")
         self.lines: list[str] = []
         self.depth = 0
         self.extents: dict[Var, Expr] = {}
-        self.function: Node = Seq(())
+        self.parts: tuple[Node, ...] = ()  # of the function that is printed: its parameters and its body
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -122,25 +129,18 @@ class _Printer:
 
     # ------------------------------------------------------------ functions
 
-    def top(self, node: Node) -> None:
-        if isinstance(node, Module):
-            self.line(self.words["ir_module"])
-            with self.indented("class Module:"):
-                for number, func in enumerate(node.functions):
-                    if number:
-                        self.lines.append("")
-                    self.func(func)
-                if not node.functions:
-                    self.line("pass")
-        elif isinstance(node, PrimFunc):
-            self.func(node)
-        elif isinstance(node, Stmt):
-            self.suite(node)
-        else:
-            raise TypeError(f"no script form for `{type(node).__name__}`")
+    def module(self, functions: Sequence[Function]) -> None:
+        self.line(self.words["ir_module"])
+        with self.indented("class Module:"):
+            for number, func in enumerate(functions):
+                if number:
+                    self.lines.append("")
+                self.func(func)
+            if not functions:
+                self.line("pass")
 
-    def func(self, func: PrimFunc) -> None:
-        self.extents, self.function = {}, func
+    def func(self, func: Function) -> None:
+        self.extents, self.parts = {}, (*func.params, func.body)
         self.line(self.words["prim_func"])
         with self.indented(f"def {func.name}({', '.join(map(self.parameter, func.params))}):"):
             attrs = self.attributes(func)
@@ -152,14 +152,15 @@ class _Printer:
                     self.line(f"{var.name} = " + (f"T.{var.dtype}()" if scalar else f'T.var("{var.dtype}")'))
             self.root(func.body)
 
-    def attributes(self, func: PrimFunc) -> list[tuple[str, object]]:
+    def attributes(self, func: Function) -> list[tuple[str, object]]:
         """Attributes; ``layouts`` is ``{param: (logical shape, index map, pad value)}``."""
         items: list[tuple[str, object]] = list(func.attrs)
         if func.layouts:
             items.append(("layouts", tuple((la.param, (la.logical_shape, la.index_map, la.pad_value))
                                            for la in func.layouts)))  # fmt: skip
         if self.text.tvm:
-            buffers = dict.fromkeys(n for n in walk(func) if isinstance(n, Buffer) and n.axis_separators)
+            inside = (n for part in self.parts for n in walk(part))
+            buffers = dict.fromkeys(n for n in inside if isinstance(n, Buffer) and n.axis_separators)
             if buffers:
                 items.append(("axis_separators", tuple((b.name, b.axis_separators) for b in buffers)))
         return items
@@ -170,7 +171,17 @@ class _Printer:
         return f"{param.name}: T.{param.dtype}"
 
     def buffer(self, buffer: Buffer, brackets: str = "()") -> str:
-        return buffer_args(buffer, brackets, separators=not self.text.tvm)
+        """The arguments that declare `buffer`: shape, dtype, and what differs from the defaults."""
+        inner = ", ".join(map(str, buffer.shape))
+        comma = "," if brackets == "()" and len(buffer.shape) == 1 else ""
+        text = f'{brackets[0]}{inner}{comma}{brackets[1]}, "{buffer.dtype}"'
+        if buffer.data:
+            text += f", data={buffer.data}.data"
+        if buffer.scope != "global":
+            text += f", scope={quoted(buffer.scope)}"
+        if buffer.axis_separators and not self.text.tvm:
+            text += f", axis_separators=[{', '.join(map(str, buffer.axis_separators))}]"
+        return text
 
     def root(self, block: Block) -> None:
         body = block.body
@@ -309,7 +320,7 @@ class _Printer:
         if not declared:
             return
         own = {b.name for b in declared if not b.data} | {b.name for n in blocks(block) for b in n.allocs}
-        seen = {n.name: n for n in walk(self.function) if isinstance(n, Buffer)}
+        seen = {n.name: n for part in self.parts for n in walk(part) if isinstance(n, Buffer)}
         inside = Seq(tuple(s for s in (block.init, block.body) if s is not None))
         for word, used in (("reads", read_buffers(inside)), ("writes", written_buffers(inside))):
             outer = dict.fromkeys(seen[b.memory] if b in declared else b for b in used if b.memory not in own)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
-from stridesmith.backends import forks
+from stridesmith import forks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import dtypes
+from . import dtypes
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -67,6 +67,14 @@ def bfloat16_bits(data: Any) -> NDArray[np.uint16]:
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
     result = np.where(np.isnan(bits.view(np.float32)), quiet, rounded).astype(np.uint16)
     return result.reshape(values.shape)
+
+
+def bfloat16_numbers(array: Any) -> NDArray[Any]:
+    """Floats of bfloat16 in any form that arrays of them have: their bits, the type of ml_dtypes, or floats already."""
+    data = np.asarray(array)
+    if data.dtype.kind == "f":
+        return data
+    return np.asarray(bfloat16_values(data.view(np.uint16)))
 
 
 def round_to(dtype: str, data: Any) -> Any:
@@ -128,3 +136,22 @@ def dot_of_bytes(a_signed: bool, b_signed: bool, a: Any, b: Any, c: Any) -> NDAr
     products = bytes_of(a, a_signed) * bytes_of(b, b_signed)
     total: NDArray[np.int32] = products.sum(axis=-1, dtype=np.int32) + np.asarray(c).astype(np.int32)
     return total
+
+
+def dot_of_pairs(a: Any, b: Any, c: Any) -> NDArray[np.float32]:
+    """``(c + a1*b1) + a0*b0`` of the bfloat16 halves of int32 words, the upper one first, as `vdpbf16ps` computes it.
+
+    Each product and sum is rounded once; subnormal numbers are zeros of their sign, before and after.
+    """
+    words = [np.asarray(w).astype(np.int32).view(np.uint32) for w in (a, b)]
+    total = _without_subnormals(np.asarray(c, np.float32))
+    for shift, kept in ((0, 0xFFFF0000), (16, 0xFFFFFFFF)):
+        x, y = (((w << np.uint32(shift)) & np.uint32(kept)).view(np.float32) for w in words)
+        # A product has 16 bits and the sum 24: where float64 rounds it, float32 has no tie to break.
+        exact = np.multiply(_without_subnormals(x), _without_subnormals(y), dtype=np.float64) + total
+        total = _without_subnormals(exact.astype(np.float32))
+    return total
+
+
+def _without_subnormals(data: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(np.abs(data) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), data), data)

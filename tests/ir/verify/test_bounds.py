@@ -6,7 +6,6 @@ import random
 import pytest
 
 from stridesmith.ir.affine import guard
-from stridesmith.ir.affine.bounds import OutOfBounds, check_in_bounds
 from stridesmith.ir.expr import (
     Broadcast,
     Buffer,
@@ -42,6 +41,7 @@ from stridesmith.ir.stmt import (
     loops,
     seq,
 )
+from stridesmith.ir.verify.bounds import OutOfBounds, check_in_bounds
 
 A = Buffer("A", (14,))
 B = Buffer("B", (4, 4))

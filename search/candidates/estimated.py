@@ -1,0 +1,89 @@
+"""The candidates of a design space that the estimate likes best: what runs where nothing was measured.
+
+The estimate of a sketch is the sum of those of its parts, each of which has decisions and rules of its own.  So a part
+is looked at once, however many sketches have it, and the best candidate of a sketch is that of each of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import log2, prod
+
+import numpy as np
+
+from ...cost_model.features import Estimates
+from ...space.design.sketch import Sketch
+from ...space.design.space import Space
+from ...space.design.structure import Open
+from .evolution import Effort, Scored, by_estimate, evolve
+from .search_space import SearchSpace
+
+POPULATION, GENERATIONS = 2048, 2
+"""Candidates that the estimate looks at, and generations of the best of them."""
+FEWEST = 64
+"""Candidates of a part."""
+
+
+@dataclass(frozen=True)
+class Promising:
+    """A candidate, the sketch's number and an alternative for each decision; `score` is its estimate, negated."""
+
+    sketch: int
+    row: tuple[int, ...]
+    score: float
+
+
+def favourite(space: Space) -> Promising | None:
+    """The candidate that the estimate ranks first; None for a space without any.  The same space gives the same one."""
+    found = promising(space, lambda parts: Effort(max(FEWEST, POPULATION // parts), GENERATIONS))
+    return max(found, key=lambda best: best.score, default=None)
+
+
+def promising(space: Space, effort: Callable[[int], Effort]) -> list[Promising]:
+    """What the estimate likes best of each sketch that has a candidate, with the `effort` for so many parts.
+
+    After a deadline (`ir.deadline`) that is of what was looked at until then.
+    """
+    if not space.sketches:
+        return []
+    if all(len(sketch.parts) < 2 for sketch in space.sketches):
+        pools = _evolved(space, space.sketches, effort)
+        return [Promising(pool.sketch, tuple(pool.rows[0].tolist()), float(pool.scores[0])) for pool in pools]
+    bests: dict[tuple[object, ...], tuple[tuple[int, ...], float]] = {}
+    for alike in _by_anchor(space).values():
+        for pool in _evolved(space, list(alike.values()), effort):
+            bests[list(alike)[pool.sketch]] = tuple(pool.rows[0].tolist()), float(pool.scores[0])
+    found = []
+    for number, sketch in enumerate(space.sketches):
+        known = [bests[_key(part)] for part in sketch.parts if _key(part) in bests]
+        if known and len(known) == len(sketch.parts):
+            rows, scores = zip(*known, strict=True)
+            points = [prod(axis.extent for axis in part.anchor.axes) for part in sketch.parts]
+            cycles = sum(2.0**-score * count for score, count in zip(scores, points, strict=True))
+            row = tuple(chain.from_iterable(rows))
+            found.append(Promising(number, row, -log2(cycles / sum(points))))
+    return found
+
+
+def _by_anchor(space: Space) -> dict[int, dict[tuple[object, ...], Sketch]]:
+    """For each anchor a sketch of each of its parts, which compete with each other alone."""
+    found: dict[int, dict[tuple[object, ...], Sketch]] = {}
+    for sketch in space.sketches:
+        for part in sketch.parts:
+            alone = replace(sketch, parts=(part,), chunks=())
+            found.setdefault(id(part.anchor), {}).setdefault(_key(part), alone)
+    return found
+
+
+def _key(part: Open) -> tuple[object, ...]:
+    """What tells parts of one space apart; their names tell the sketches, too."""
+    return id(part.anchor), part.structure, part.chunks
+
+
+def _evolved(space: Space, sketches: Sequence[Sketch], effort: Callable[[int], Effort]) -> list[Scored]:
+    """The candidates of sketches, best first; of those that have any."""
+    search = SearchSpace(replace(space, sketches=tuple(sketches)))
+    evaluate, rng = by_estimate(Estimates(sketches, space.target)), np.random.default_rng(0)
+    return [pool for pool in evolve(search, search.open, evaluate, rng, effort(len(search.open))) if len(pool.rows)]

@@ -1,0 +1,56 @@
+"""What the estimate likes best, of spaces whose sketches schedule one block and of those that schedule several."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stridesmith.cost_model.features import Estimates
+from stridesmith.ir.target import Target
+from stridesmith.search.candidates.estimated import favourite, promising
+from stridesmith.search.candidates.evolution import Effort, by_estimate, evolve
+from stridesmith.search.candidates.search_space import SearchSpace
+from stridesmith.space.design.space import Space, generate
+from stridesmith.space.workloads import workload
+
+CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
+EFFORT = Effort(96, 1)
+
+
+def space_of(name: str, **shape: int) -> Space:
+    work = workload(name, **shape)
+    return generate(work.func, CPU, dict.fromkeys(work.constants, "constant"))
+
+
+def evolved(space: Space) -> dict[int, float]:
+    """The best score of each sketch where whole candidates are bred."""
+    search, evaluate = SearchSpace(space), by_estimate(Estimates(space.sketches, space.target))
+    pools = evolve(search, search.open, evaluate, np.random.default_rng(0), EFFORT)
+    return {pool.sketch: float(pool.scores[0]) for pool in pools if len(pool.rows)}
+
+
+def test_of_single_blocks_it_is_what_evolution_finds() -> None:
+    space = space_of("matmul", m=37, n=50, k=40)
+    found = promising(space, lambda _: EFFORT)
+    assert {best.sketch: best.score for best in found} == evolved(space)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm"])
+def test_several_blocks_are_looked_at_one_by_one(name: str) -> None:
+    """What is found is possible, costs what is said, and is about as good as where whole candidates are bred."""
+    space = space_of(name)
+    assert max(len(sketch.parts) for sketch in space.sketches) > 1
+    search, estimates, whole = SearchSpace(space), Estimates(space.sketches, CPU), evolved(space)
+    found = {best.sketch: best for best in promising(space, lambda _: EFFORT)}
+    assert found.keys() == whole.keys()
+    for number, best in found.items():
+        assert search.possible((number, *best.row))
+        (log_time,) = estimates.estimate(number, np.asarray([best.row]))
+        assert best.score == pytest.approx(-float(log_time), abs=1e-4)
+    assert max(best.score for best in found.values()) >= max(whole.values()) - 0.1
+
+
+def test_the_favourite_is_the_same_each_time() -> None:
+    """Also of a space that was generated anew."""
+    first, second = (favourite(space_of("softmax")) for _ in range(2))
+    assert first is not None and first == second

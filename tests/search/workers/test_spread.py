@@ -1,0 +1,60 @@
+"""Builds on all cores are the builds of one process, whoever does them and whatever becomes of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from stridesmith.backends.devices import discover
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.workers import spread
+from stridesmith.search.workers.bench import Bench
+from stridesmith.search.workers.protocol import Build, Built, Failed
+from stridesmith.space.workloads import workload
+
+ROWS = range(5, 5 + 2 * spread.FEWEST)
+
+
+@pytest.fixture
+def wanted(monkeypatch: pytest.MonkeyPatch) -> list[Build]:
+    """Programs that differ in their extents, on a machine of two cores."""
+    monkeypatch.setattr(spread, "usable_threads", lambda: 2)
+    work = [workload("add_act", rows=rows, cols=9) for rows in ROWS]
+    return [Build(script=w.script, target=discover("cpu", 1), estimated=dict(interface_of(w))) for w in work]
+
+
+def hashes(replies: Iterable[Built | Failed]) -> list[str]:
+    return [reply.code_hash if isinstance(reply, Built) else reply.status for reply in replies]
+
+
+def test_a_worker_beside_this_process_builds_the_same(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies come in the order of the jobs, some of them from the worker, and each job is done once."""
+    there, here = list[Build](), list[Build]()
+    build, build_here = Bench.build, spread.build_here
+
+    def noted(bench: Bench, job: Build) -> Built | Failed:
+        there.append(job)
+        return build(bench, job)
+
+    def local(some: Iterable[Build]) -> list[Built | Failed]:
+        jobs = list(some)
+        here.extend(jobs)
+        return build_here(jobs)
+
+    right = hashes(build_here(wanted))
+    monkeypatch.setattr(Bench, "build", noted)
+    monkeypatch.setattr(spread, "build_here", local)
+    assert hashes(spread.build_on_all_cores(wanted)) == right
+    assert there and sorted(job.script for job in (*here, *there)) == sorted(job.script for job in wanted)
+
+
+def test_what_a_worker_is_lost_with_is_built_here(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bench, "build", lambda *_: Failed(status="infrastructure", message="gone"))
+    assert hashes(spread.build_on_all_cores(wanted)) == hashes(spread.build_here(wanted))
+
+
+def test_few_builds_start_no_worker(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "Bench", lambda *_: pytest.fail("a worker was started"))
+    few = wanted[: 2 * spread.FEWEST - 1]
+    assert hashes(spread.build_on_all_cores(few)) == hashes(spread.build_here(few))
