@@ -79,7 +79,8 @@ work_options = _options(
                  help="Who may choose each argument's layout: fixed, constant, streamed or free; one word is for all."),
 )
 input_option = click.option(
-    "--input", multiple=True, metavar="X=1x3x320x320", help="Shape of a model's input that the file leaves open."
+    "--input", multiple=True, metavar="X=1x3x320x320|X=VALUE|X=FILE.npy",
+    help="Shape of a model's input that the file leaves open, or its value, a constant then.",
 )
 winograd_option = click.option(
     "--winograd/--no-winograd", default=True,
@@ -169,8 +170,9 @@ def _search(options: dict[str, Any], devices: str | None, output: Output, starte
 @tune.command("run")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @click.option("--model", metavar="FILE.onnx", help="The network, if not given without a word.")
-@click.option("--input", multiple=True, metavar="X=1x3x320x320|X=FILE.npy",
-              help="Shape of an input that the file leaves open, or the array to run on; else random ones.")
+@click.option("--input", multiple=True, metavar="X=1x3x320x320|X=VALUE|X=FILE.npy",
+              help="Shape of an input that the file leaves open, a value that makes it a constant, or the array to run "
+              "on; else random ones.")
 @winograd_option
 @precision_option
 @click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="All inputs, by name.")

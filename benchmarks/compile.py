@@ -140,7 +140,8 @@ def main() -> None:
 
     print(f"{'network':14} {'kernels':>7} {'untuned':>7} {'wall':>7} {'cpu':>7}")
     for name in asked.models.split(",") if asked.models else NETWORKS:
-        row = measured(*written(name, asked.out), asked.alone)
+        path, shapes = written(name, asked.out)
+        row = measured(path, shapes, asked.alone)
         if "problem" in row:
             print(f"{name:14} {row['problem']}")
             continue

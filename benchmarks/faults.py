@@ -34,6 +34,7 @@ from stridesmith.search.workers import guardian
 LATE, LATE_SECONDS = 0.1, 1.0  # of its time, or seconds, whichever are more, that a run may take beyond it
 END_SECONDS = 5.0  # after a signal
 STARTING_SECONDS = 4.0  # that Ray takes to start
+ASKED_SECONDS = 20.0  # until it is started, once there are results
 RESTART_SECONDS = 40.0  # until it is tried again, after a process of its was killed
 IN_ITS_STEAD = "this process builds and measures by itself"
 
@@ -106,7 +107,7 @@ def to_starting(title: str) -> Injection:
     """Kill every process of Ray's with this name as it appears, as long as the run tries to start its own."""
 
     def inject(drive: Drive) -> None:
-        killed, end = set[int](), time.monotonic() + STARTING_SECONDS
+        killed, end = set[int](), time.monotonic() + ASKED_SECONDS
         while drive.process.poll() is None and time.monotonic() < end:
             with contextlib.suppress(LookupError):
                 for pid in set(drive.members(title)) - killed:
@@ -123,6 +124,11 @@ def to_starting(title: str) -> Injection:
 def in_shell(text: str) -> tuple[str, ...]:
     """A command that runs another one, its arguments, in a mount namespace of its own after what `text` does there."""
     return ("unshare", "--mount", "sh", "-c", f'{text} && exec "$@"', "sh")
+
+
+LITTLE_MEMORY = r"MemTotal: 98304 kB\nMemFree: 49152 kB\nMemAvailable: 49152 kB\n" + "".join(
+    rf"{name}: 0 kB\n" for name in ("Buffers", "Cached", "Shmem", "Active", "Inactive")
+)
 
 
 def without_ray(folder: Path) -> dict[str, str]:
@@ -180,7 +186,7 @@ FAULTS: dict[str, Fault] = {
     "no_ports": Fault(lambda drive: None, 0, when="never", prefix=("unshare", "--net")),
     "no_memory": Fault(
         lambda drive: None, 0, when="never",
-        variables=lambda folder: {"RAY_memory_usage_threshold": "0", "RAY_memory_monitor_refresh_ms": "50"},
+        prefix=in_shell(f"printf '{LITTLE_MEMORY}' > /dev/shm/memory && mount --bind /dev/shm/memory /proc/meminfo"),
     ),
     "no_package": Fault(lambda drive: None, 0, when="never", variables=without_ray),
 }  # fmt: skip
@@ -232,8 +238,9 @@ def _problems(drive: Drive, fault: Fault, took: float | None, left: float) -> It
         yield f"the last event is {last.get('event')}"
     if fault.code > 0 and not any(event["event"] == "done" for _, event in drive.events):
         yield "no best so far"
-    if sum(IN_ITS_STEAD in str(event.get("message")) for _, event in drive.events) > 1:
-        yield "it says more than once that it goes on without Ray"
+    said = sum(IN_ITS_STEAD in str(event.get("message")) for _, event in drive.events)
+    if said > 1 or (fault.when == "never" and not said):
+        yield f"it says {said} times that it goes on without Ray"
     if drive.noise or "Traceback" in drive.errors or "***" in drive.errors:
         yield f"there is more on the screen: {(drive.noise + drive.errors)[:200]!r}"
 

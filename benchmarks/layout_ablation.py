@@ -35,7 +35,7 @@ from typing import Any
 
 import stridesmith as ss
 from stridesmith.backends.devices import discover
-from stridesmith.commands.options import input_shapes
+from stridesmith.commands.options import inputs_of
 from stridesmith.errors import ProgramError
 from stridesmith.ir.target import Target
 from stridesmith.models.agreement import Prefers
@@ -132,7 +132,7 @@ def with_tests(network: Network) -> Network:
 def tune(rule: str, path: Path, arguments: argparse.Namespace) -> None:
     """Tune under a rule, in this process."""
     target = discover("cpu", arguments.threads or None)
-    case = case_of(rule, read(path, input_shapes(arguments.input)), target)
+    case = case_of(rule, read(path, inputs_of(arguments.input)), target)
     db = arguments.out / f"{path.stem}.{rule}.db"
     for file in (db, db.with_name(f"{db.name}-wal"), db.with_name(f"{db.name}-shm")):
         file.unlink(missing_ok=True)
@@ -161,7 +161,7 @@ def tuned(rule: str, path: Path, arguments: argparse.Namespace) -> dict[str, Any
 def race(rules: list[str], path: Path, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """What each rule takes, in turns, and the share of its time that goes to copies."""
     target = discover("cpu", arguments.threads or None)
-    source = read(path, input_shapes(arguments.input))
+    source = read(path, inputs_of(arguments.input))
     models = {}
     for rule in rules:
         case = case_of(rule, source, target)

@@ -114,16 +114,17 @@ def ratios_of(rounds: dict[str, list[float]]) -> dict[str, float]:
 def network_in(path: Path, shapes: list[str], threads: int) -> Network:
     """The network of a file as `tune --model` tunes it."""
     from stridesmith.backends.devices import discover
-    from stridesmith.commands.options import input_shapes
+    from stridesmith.commands.options import inputs_of
     from stridesmith.models.api import network_of
 
-    return network_of(path, discover("cpu", threads), input_shapes(shapes))
+    return network_of(path, discover("cpu", threads), inputs_of(shapes))
 
 
 def race(path: Path, network: Network, db: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Median and spread of ours and of each form of each peer, taking turns."""
     inputs = {name: (list(network.tensors[name].shape), network.tensors[name].dtype) for name in network.inputs}
-    job = {"op": "prepare", "model": str(path.resolve()), "inputs": inputs, "db": str(db)}
+    job = {"op": "prepare", "model": str(path.resolve()), "inputs": inputs, "db": str(db),
+           "eager": getattr(arguments, "eager", False)}  # fmt: skip
     busy = wait_for_quiet(arguments.patience)
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
     libraries = [Library(name, python, arguments.threads) for name, python in names.items()]

@@ -90,13 +90,15 @@ def main() -> None:
     known, done = asked.out / f"{asked.first}.db", asked.out / f"{asked.first}.{asked.seconds:.0f}s.done"
     if not done.exists():
         known.unlink(missing_ok=True)
-        tuned(*models[asked.first], known, asked)
+        path, shapes = models[asked.first]
+        tuned(path, shapes, known, asked)
         done.touch()
     dbs = [asked.out / f"{name}.db" for name in ("alone", "after")]
     for db in dbs:
         db.unlink(missing_ok=True)
     shutil.copy(known, dbs[1])
-    alone, after = (tuned(*models[asked.second], db, asked) for db in dbs)
+    path, shapes = models[asked.second]
+    alone, after = (tuned(path, shapes, db, asked) for db in dbs)
     row = {"first": asked.first, "second": asked.second, "seconds": asked.seconds} | compared(alone, after)
     with (asked.out / "related.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")

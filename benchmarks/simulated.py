@@ -44,7 +44,7 @@ from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.recording import load
 from stridesmith.search.tasks.task import Roof, Task
 from stridesmith.search.tuning import budget, clock, loop, mirror, tuner
-from stridesmith.search.tuning.record_space import record_space
+from stridesmith.search.tuning.record_space import Wanted, record_space
 from stridesmith.search.tuning.settings import settings
 from stridesmith.search.workers import actor_pool, executor, ray_calls
 from stridesmith.search.workers.executor import RayExecutor
@@ -298,7 +298,7 @@ def made_up(folder: Path, size: int, seed: int = 0) -> Path:
     """A recorded space of a small product on a device that there is not; some candidates fail."""
     work, path = workload("matmul", m=61, n=67, k=71), folder / "made-up.space"
     target = Target(kind="cpu", name="Made-up CPU", vendor="None", isa="avx2", threads=1, vector_bits=256)
-    record_space(Task(work, target, interface_of(work)), path, _Device(seed), size=size, tell=str)  # type: ignore[arg-type]
+    record_space(Task(work, target, interface_of(work)), path, _Device(seed), Wanted(size), tell=str)  # type: ignore[arg-type]
     return path
 
 

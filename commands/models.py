@@ -15,7 +15,7 @@ from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from .lookup import best_of, missing
-from .options import RecordOptions, SearchOptions, input_shapes
+from .options import RecordOptions, SearchOptions, array_of, inputs_of
 from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
 
@@ -85,7 +85,9 @@ def run(options: Options, data: str | None, out: str | None, output: Output) -> 
     rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
     output.table("outputs", ("name", "shape", "type", "range"), rows)
     _tell_differences(options, output, target, given, results)
-    _tell_model(options, output, model, _measured(model, tuple(given[name] for name in network.inputs)))
+    arguments = tuple(given[name] for name in network.inputs)
+    shares = _shares(_alone(lambda: model.report(arguments, runs=5))) if network.foreign else {}
+    _tell_model(options, output, model, _measured(model, arguments), shares=shares)
     return 0
 
 
@@ -146,7 +148,7 @@ def show(options: RecordOptions, view: str | None, output: Output) -> int:
     given = dict(zip(network.inputs, model.random_inputs(), strict=True))
     if options.precision:
         _tell_differences(options, output, target, given, model(given))
-    _tell_model(options, output, model, measured)
+    _tell_model(options, output, model, measured, shares=_shares(rows))
     return 0
 
 
@@ -192,8 +194,8 @@ def _network(options: Options, target: Target, output: Output, tuning: bool = Fa
     from ..models.api import fastest_of, forms
 
     output.line(f"stridesmith: reading {options.model}")
-    shapes, precision = input_shapes(options.input), options.precision or "float32"
-    made = forms(options.model or "", target, shapes, options.winograd, precision)
+    given, precision = inputs_of(options.input), options.precision or "float32"
+    made = forms(options.model or "", target, given, options.winograd, precision)
     return fastest_of(made, target, options.db, tuning)
 
 
@@ -239,10 +241,28 @@ def _roof(model: Model) -> Roof | None:
     return reply.roof if isinstance(reply, Roofed) else None
 
 
+def _shares(rows: Sequence[Row]) -> dict[str, float]:
+    """The shares of the time of what runs by the reference implementation of ONNX, by its type."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.is_fallback:
+            found[row.program] = found.get(row.program, 0.0) + row.share
+    return found
+
+
 def _tell_model(
-    options: Options, output: Output, model: Model, measured_us: float | None, tuned: Tuned | None = None
+    options: Options,
+    output: Output,
+    model: Model,
+    measured_us: float | None,
+    tuned: Tuned | None = None,
+    shares: Mapping[str, float] | None = None,
 ) -> None:
-    """The event `model` and a table: how fast the whole is, and what it is made of."""
+    """The event `model` and a table: how fast the whole is, and what it is made of.
+
+    `shares` are those of the time of what fell back, by its type, where they were measured.
+    """
+    shares = shares or {}
     fallback = sorted({node.op for node in model.network.foreign})
     origins = [kernel.origin for kernel in model.kernels.values()]
     recorded = [k.record.latency_us for k in model.kernels.values() if k.record and k.record.latency_us]
@@ -250,6 +270,7 @@ def _tell_model(
     event = {
         "event": "model", "model": model.network.name, "target": model.target.kind, "device": model.target.name,
         "threads": model.target.threads, "operators": len(model.network.nodes), "fallback": fallback,
+        "fallback_share": dict(shares),
         "untuned": len(origins) - origins.count("tuned"), "latency_us": measured_us, "predicted_us": predicted,
         "wholes": dict(tuned.wholes) if tuned else {},
         "arena_bytes": model.plan.blocks[0], "constant_bytes": model.plan.blocks[1],
@@ -263,7 +284,7 @@ def _tell_model(
         ("latency", latency(measured_us)),
         ("sum of its kernels", latency(predicted)),
         ("memory", f"{scaled(model.plan.blocks[0], 'B')} arena, {scaled(model.plan.blocks[1], 'B')} constants"),
-        ("fell back", ", ".join(fallback) or "nothing"),
+        ("fell back", ", ".join(_with_share(op, shares) for op in fallback) or "nothing"),
         ("not tuned", f"{len(origins) - origins.count('tuned')} of {len(origins)} kernels"),
     ]
     if tuned and tuned.wholes:
@@ -273,6 +294,10 @@ def _tell_model(
         rows += [("show", options.command("show")), ("replay", options.command("replay"))]
     output.line()
     output.table("model", ("", ""), rows)
+
+
+def _with_share(op: str, shares: Mapping[str, float]) -> str:
+    return f"{op} ({percent(shares[op])} of the time)" if op in shares else op
 
 
 def _tell_differences(
@@ -303,27 +328,17 @@ def _row_event(row: Row) -> dict[str, Any]:
 
 
 def _inputs(texts: tuple[str, ...], data: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name; and the `--input` that give shapes."""
+    """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name; and what `--input` says of all."""
     arrays = _arrays(data) if data else {}
     shapes: list[str] = []
     for text in texts:
-        name, _, value = text.partition("=")
+        name, _, value = text.rpartition("=")
         if value.endswith(".npy"):
-            arrays[name] = _array(value)
-            shapes.append(f"{name}={'x'.join(map(str, arrays[name].shape))}")
+            arrays[name] = array_of(value)
+            shapes.append(f"{name}=[{','.join(map(str, arrays[name].shape))}]")
         else:
             shapes.append(text)
     return arrays, tuple(shapes)
-
-
-def _array(path: str) -> Any:
-    """The array of an `.npy` file, which is never unpickled."""
-    import numpy as np
-
-    try:
-        return np.ascontiguousarray(np.load(Path(path), allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"cannot read the input in {path}, no .npy file of a plain array: {error}") from None
 
 
 def _arrays(path: str) -> dict[str, Any]:

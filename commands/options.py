@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..space.workloads.taking import LARGEST_SCRIPT
 
 if TYPE_CHECKING:
     from ..configs import Entry, Suite
+    from ..models.inputs import Given
     from ..space.workloads import Workload
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def one_work(options: Options) -> Entry:
 def refuse_of_models(options: Options) -> None:
     """Raise UsageError for options that only models have."""
     if options.input:
-        raise UsageError("--input goes with --model, whose inputs it gives shapes")
+        raise UsageError("--input goes with --model, whose inputs it gives shapes and values")
     if options.precision:
         raise UsageError("--precision goes with --model; the element type of a single workload is its --dtype")
     if not options.winograd:
@@ -174,15 +176,48 @@ def _refuse_unused(options: Options, source: str) -> None:
             raise UsageError(f"--{option} goes with --{' or --'.join(sources)}, not with --{source}")
 
 
-def input_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """``NAME=1x3x320x320`` of every `--input`."""
-    found: dict[str, tuple[int, ...]] = {}
+def inputs_of(texts: Iterable[str]) -> Given:
+    """What each `--input` says: a shape, ``NAME=1x3x320x320`` or ``NAME=[5]``, or a value, of a number or a file."""
+    from ..models.inputs import Given
+
+    shapes, values, either = dict[str, tuple[int, ...]](), dict[str, Any](), dict[str, int]()
     for text in texts:
-        name, equals, extents = text.rpartition("=")
-        parts = extents.replace(",", "x").split("x")
-        if not equals or not name or not all(part.isdecimal() and len(part) < 10 for part in parts):
-            raise UsageError(f"--input takes NAME=EXTENTS such as `--input x=1x3x320x320`, but got {text!r}")
-        if name in found:
-            raise UsageError(f"--input gives {name!r} a shape twice")
-        found[name] = tuple(int(part) for part in parts)
-    return found
+        name, equals, given = text.rpartition("=")
+        if name in {**shapes, **values, **either}:
+            raise UsageError(f"--input gives {name!r} a shape or a value twice")
+        is_shape = given.startswith("[") and given.endswith("]")
+        parts = [part for part in given.strip("[]").replace(",", "x").split("x") if part or not is_shape]
+        if equals and name and all(part.isdecimal() and len(part) < 10 for part in parts):
+            if len(parts) == 1 and not is_shape:
+                either[name] = int(given)
+            else:
+                shapes[name] = tuple(map(int, parts))
+            continue
+        value = array_of(given) if given.endswith(".npy") else _number(given)
+        if not equals or not name or value is None:
+            raise UsageError(
+                "--input takes NAME=EXTENTS, NAME=NUMBER or NAME=FILE.npy such as `--input x=1x3x320x320`, but got "
+                f"{text!r}"
+            )
+        values[name] = value
+    return Given(shapes, values, either)
+
+
+def _number(text: str) -> bool | int | float | None:
+    """A value as it is written; None for what is none."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return None
+
+
+def array_of(path: str) -> Any:
+    """The array of an `.npy` file, which is never unpickled."""
+    import numpy as np
+
+    try:
+        return np.ascontiguousarray(np.load(Path(path), allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"cannot read the input in {path}, no .npy file of a plain array: {error}") from None

@@ -27,7 +27,7 @@ class SpaceOptions(Options):
 
 def run(path: Path, options: SpaceOptions, output: Output) -> int:
     """Measure, and say how far it is; 0 also where the seconds were over first."""
-    from ..search.tuning.record_space import record_space
+    from ..search.tuning.record_space import Wanted, record_space
     from ..search.workers.executor import RayExecutor
 
     entry = one_work(options)
@@ -44,10 +44,8 @@ def run(path: Path, options: SpaceOptions, output: Output) -> int:
 
     executor = RayExecutor("local", task.target.cores, first_here=True)  # and no Ray is asked for: one host measures
     try:
-        found = record_space(
-            task, path, executor, size=options.size, sketches=options.sketches, seed=options.seed,
-            pins=pins(options.pin), seconds=options.seconds, tell=tell,
-        )  # fmt: skip
+        wanted = Wanted(options.size, options.sketches, options.seed, pins(options.pin))
+        found = record_space(task, path, executor, wanted, options.seconds, tell)
     finally:
         executor.close()
     if found is None:

@@ -179,9 +179,10 @@ class Geometry:
         held: list[Vector] = []
         for number, operand in enumerate(self.operands):
             width = np.float32(dtypes.bits(operand.dtype) / 8)
-            runs, apart = self._runs(cover, candidates, out, number)
+            touched = cover.footprint(operand, "path")
+            runs, apart = self._runs(cover, candidates, out, number, touched)
             lines = np.maximum(line / (runs * width), ONE)
-            sizes.append(cover.footprint(operand, "path") * width * lines)
+            sizes.append(touched * width * lines)
             # Runs a power of two apart lie in some sets of a cache and leave the others empty.
             held.append(sizes[-1] * np.maximum(apart / (runs * width * lines), ONE))
         totals = np.broadcast_to(np.asarray(sum(held), np.float32), shape)
@@ -190,7 +191,8 @@ class Geometry:
                 out[f"bytes:{cover.path[level]}"] = log2(totals[level])
                 for number, size in enumerate(sizes):
                     out[f"bytes:op{number}:{cover.path[level]}"] = log2(size[level] if size.ndim > 1 else size)
-        self._moved(cover.tiles("path"), totals, [np.broadcast_to(size, shape) for size in sizes], out)
+        whole = [np.broadcast_to(size, shape)[1:] for size in sizes]
+        self._moved(cover.tiles("path")[1:], totals[1:], whole, out)
         for name, one in (("conflicts", "conflict"), ("collisions", "collision")):
             each = [out[f"{one}:op{number}"] for number in range(len(self.operands))]
             out[name] = np.asarray(sum(each), np.float32)
@@ -215,10 +217,12 @@ class Geometry:
             outside = np.where(within, np.float32(0), bytes_) if cache == "l3" else bytes_
             out[f"traffic:{cache}"] = log2(outside / np.float32(self.points))
 
-    def _runs(self, cover: Cover, candidates: Candidates, out: Columns, number: int) -> tuple[Vector, Vector]:
+    def _runs(
+        self, cover: Cover, candidates: Candidates, out: Columns, number: int, touched: Vector
+    ) -> tuple[Vector, Vector]:
         """The run of neighbouring elements in the candidates' layouts, and the bytes that runs are apart, (P, N).
 
-        Adds how much runs compete for places in a cache.
+        Adds how much runs compete for places in a cache, where so many elements are `touched`.
         """
         operand = self.operands[number]
         if not operand.dims:
@@ -226,41 +230,31 @@ class Geometry:
             lines = np.full(1, self.target.line_bytes, np.float32)
             return lines, lines
         choices, chosen = self._read(candidates, number)
-        found: dict[str, tuple[Vector, Vector]] = {}
+        shape = (len(cover.path), len(candidates))
+        runs, apart = np.ones(shape, np.float32), np.ones(shape, np.float32)
         for index, (read, layout) in enumerate(choices):
             here = np.flatnonzero(chosen == index)
-            if not len(here):
-                continue
             if len(here) == len(chosen):
-                found = self._laid_out(read, layout, cover, None)
+                runs, apart = (np.broadcast_to(v, shape) for v in self._laid_out(read, layout, cover, None))
                 break
-            for level, vectors in self._laid_out(read, layout, cover, here).items():
-                shape = (*cover.levels[level][0].shape[:-1], len(chosen))
-                known = found.setdefault(level, (np.ones(shape, np.float32), np.ones(shape, np.float32)))
-                for whole, some in zip(known, vectors, strict=True):
-                    whole[..., here] = some
-        (runs, apart), (tile_runs, tiles_apart) = found["path"], found["reg"]
-        rows = cover.footprint(operand, "panel") / runs[0]
-        tiles = cover.footprint(operand, "reg") / tile_runs
-        competing = {"conflict": rows * apart[0], "collision": tiles * tiles_apart}
-        for name, size in competing.items():
-            out[f"{name}:op{number}"] = np.maximum(log2(size / self.target.l1_bytes), np.float32(0))
+            if len(here):
+                runs[:, here], apart[:, here] = self._laid_out(read, layout, cover, here)
+        rows = np.broadcast_to(touched, shape)[:2] / runs[:2] * apart[:2]
+        collision, conflict = np.maximum(log2(rows / self.target.l1_bytes), np.float32(0))
+        out[f"conflict:op{number}"], out[f"collision:op{number}"] = conflict, collision
         return runs, apart
 
     def _laid_out(
         self, operand: Operand, layout: Layout, cover: Cover, rows: NDArray[np.intp] | None
-    ) -> dict[str, tuple[Vector, Vector]]:
-        """What `_runs` tells, of register tiles too, for one layout of some rows of the candidates, or of all."""
+    ) -> tuple[Vector, Vector]:
+        """What `_runs` tells, for one layout of some rows of the candidates, or of all of them."""
 
         def of(vectors: Sequence[Vector]) -> Sequence[Vector]:
             return vectors if rows is None else [v if v.shape[-1] == 1 else v[..., rows] for v in vectors]
 
         order = layout.order(operand, of(cover.levels["reg"]))
-        width = dtypes.bits(operand.dtype) / 8
-        return {
-            level: lines_of.runs(order, of(cover.reach(operand, level)), operand.shape, width, self.target)
-            for level in ("reg", "path")
-        }
+        reach = of(cover.reach(operand, "path"))
+        return lines_of.runs(order, reach, operand.shape, dtypes.bits(operand.dtype) / 8, self.target)
 
     def _edges(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         wasted, tails = candidates.executed, ONE

@@ -36,16 +36,19 @@ def runs(
     the largest power of two of bytes, a line at least and a way of the first cache at most, that divides it: the cache
     holds its bytes over so many of such runs side by side.  `width` is the bytes of an element.
     """
-    line, way = target.line_bytes, target.way_bytes
-    length, stride = ONE, np.full(1, width, np.float32)
-    distance, found = np.full(1, line, np.float32), np.zeros(1, bool)
-    filled = np.ones(1, bool)
+    line = np.float32(target.line_bytes)
+    length, distance, stride = ONE, np.full(1, line, np.float32), np.float32(width)
+    found = filled = None
     for dim in reversed(order):
-        touched, size = _points(dim, reach[dim.dim]), _points(dim, np.full(1, shape[dim.dim], np.float32))
-        length = np.where(filled, length * touched, length)
-        steps = ~(found | filled) & (touched > 1)
-        distance = np.where(steps, stride, distance)
-        found = found | steps
-        filled = filled & (touched >= size)
+        touched, size = _points(dim, reach[dim.dim]), _points(dim, np.float32(shape[dim.dim]))
+        if found is None or filled is None:  # the innermost: its elements are neighbours
+            length, found, filled = length * touched, np.zeros(1, bool), touched >= size
+        else:
+            length = np.where(filled, length * touched, length)
+            steps = ~(found | filled) & (touched > 1)
+            distance = np.where(steps, stride, distance)
+            found = found | steps
+            filled = filled & (touched >= size)
         stride = stride * (size + np.asarray(dim.step, np.float32) if dim.part == "pitched" else size)
-    return length, np.gcd(np.maximum(distance, line).astype(np.int64), way).astype(np.float32)
+    apart = np.maximum(distance, line).astype(np.int64)
+    return length, np.minimum(apart & -apart, target.way_bytes).astype(np.float32)

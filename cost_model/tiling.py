@@ -2,9 +2,9 @@
 
 Levels from the inside out: `lane` (one vector), `step` (the register tile in one step of the reduction), `reg` (the
 register tile with its unrolled reduction steps), `panel` (the register tile over the whole reduction), `block`
-(neighbouring tiles).  `path` are many levels at once, in the rows of its vectors: `panel`, `block`, then `in1`, `in2`,
-... with one more of the outer loops complete, in the order in which the candidate nests them; after each of `block`,
-`in1`, ... there is `block in all panels`, ..., the same after the loop over panels, where that is the next one.
+(neighbouring tiles).  `path` are many levels at once, in the rows of its vectors: `reg`, `panel`, `block`, then `in1`,
+`in2`, ... with one more of the outer loops complete, in the order in which the candidate nests them; after each of
+`block`, `in1`, ... comes `block in all panels`, ..., the same after the loop over panels, where that is the next one.
 `chunk` is what one iteration of the shared (parallel) loops covers.
 """
 
@@ -31,8 +31,8 @@ ONE: Vector = np.ones(1, np.float32)
 class Cover:
     """Per level and axis, how many points of the axis one tile of the level covers, (N,) or (1,) each.
 
-    `path` names the P levels of loops from the inside out, the ones in which all panels of a reduction have run as well
-    included, and `levels["path"]` has a row for each, (P, N) or (P, 1).  `nest` are the numbers of the others among
+    `path` names the P levels from the register tile to all loops, those in which all panels of a reduction have run as
+    well included, and `levels["path"]` has a row for each, (P, N) or (P, 1).  `nest` are the numbers of the loops among
     them.  `extents` are what tiles cut: of the fused `pair` of axes, outer and inner, the inner
     one has the points of both where `fused`, and its tiles do not end with a row.
     """
@@ -82,11 +82,21 @@ class Cover:
         return self._reach[key]
 
     def _reached(self, operand: Operand, level: str) -> list[Vector]:
-        covers, sizes = self.levels[level], []
+        sizes = []
         for terms, size in zip(operand.dims, operand.shape, strict=True):
-            points = sum((np.float32(abs(coef)) * (covers[axis] - ONE) for axis, coef in terms), start=ONE)
+            points = ONE
+            for axis, coef in terms:
+                steps = self._steps(level, axis)
+                points = points + (steps if abs(coef) == 1 else np.float32(abs(coef)) * steps)
             sizes.append(np.minimum(points, np.float32(size)))
         return sizes
+
+    def _steps(self, level: str, axis: int) -> Vector:
+        """Points of an axis in a tile after the first one."""
+        key = (level, axis)
+        if key not in self._reach:
+            self._reach[key] = [self.levels[level][axis] - ONE]
+        return self._reach[key][0]
 
     def footprint(self, operand: Operand, level: str) -> Vector:
         """Elements of the operand that one tile touches: the box around them, or all where the access is unknown."""
@@ -118,7 +128,7 @@ def covers(candidates: Candidates) -> Cover:
     chunk = [np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, block, strict=True)]
     for n, at in place.items():
         chunk[n] = np.where(at >= shared, np.maximum(extents[n], block[n]), block[n])
-    path, nest, firsts, around = ["panel", "block"], [0, 1], list[int](), list[bool]()
+    path, nest, firsts, around = ["reg", "panel", "block"], [1, 2], list[int](), list[bool]()
     for complete in range(len(place) + 1):
         if complete:
             nest.append(len(path))
@@ -136,8 +146,8 @@ def covers(candidates: Candidates) -> Cover:
         # Loops from position `first` on are complete, and reductions where a loop over panels around these is.
         done = place[n] >= first if n in place else in_all_panels if axis.kind == "reduce" else np.zeros((1, 1), bool)
         whole = np.where(done, np.maximum(extents[n], block[n]), block[n])
-        rows = np.empty((len(path), max(len(panel[n]), whole.shape[1])), np.float32)
-        rows[0], rows[1], rows[2:] = panel[n], block[n], whole
+        rows = np.empty((len(path), max(len(reg[n]), len(panel[n]), whole.shape[1])), np.float32)
+        rows[0], rows[1], rows[2], rows[3:] = reg[n], panel[n], block[n], whole
         paths.append(rows)
     levels = {"lane": lane, "step": step, "reg": reg, "panel": panel, "block": block, "chunk": chunk, "path": paths}
     held = {name: tuple(vectors) for name, vectors in levels.items()}

@@ -68,7 +68,7 @@ def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str
     comes into the network can be copied.
     """
     fixed = {*network.outputs, *network.constants, *host_tensors(network)}
-    fixed |= {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+    fixed |= {name for node in network.called for name in (*node.inputs, *node.outputs)}
     users: dict[str, list[Wanted]] = {name: [] for name in network.tensors}
     for node in network.nodes:
         if isinstance(node, Operator):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ToolMissing
+from .inputs import Given, Shapes
 from .network import Network
 
 if TYPE_CHECKING:
@@ -16,21 +17,24 @@ if TYPE_CHECKING:
     from .run.model import Model
 
 Source: TypeAlias = "str | os.PathLike[str] | Network"
-Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
 
-def network_of(source: Source, target: Target, inputs: Shapes | None = None, winograd: bool = True) -> Network:
+def network_of(source: Source, target: Target, inputs: Given | Shapes | None = None, winograd: bool = True) -> Network:
     """A network with its operators in groups: the one that an ONNX file holds, or a given one.
 
-    `inputs` gives shapes to inputs that a file leaves open.  With `winograd`, convolutions of three taps have fewer
-    multiplications on CPUs where that pays (`models.winograd`).  Subnormal weights count as zeros (`models.weights`).
-    Raises ToolMissing for a file where the package `onnx` is not installed.
+    `inputs` gives shapes to inputs that a file leaves open, or these and values (`models.inputs`).  With `winograd`,
+    convolutions of three taps have fewer multiplications on CPUs where that pays (`models.winograd`).  Subnormal
+    weights count as zeros (`models.weights`).  Raises ToolMissing for a file where the package `onnx` is not installed.
     """
     return forms(source, target, inputs, winograd)[0]
 
 
 def forms(
-    source: Source, target: Target, inputs: Shapes | None = None, winograd: bool = True, precision: str = "float32"
+    source: Source,
+    target: Target,
+    inputs: Given | Shapes | None = None,
+    winograd: bool = True,
+    precision: str = "float32",
 ) -> tuple[Network, ...]:
     """`network_of`, and the other forms of the same network (`models.forms`), with edges and weights in `precision`.
 
@@ -53,7 +57,7 @@ def forms(
                 "a model's file is read by the package `onnx`, which is not installed: pip install 'stridesmith[onnx]'"
             ) from None
 
-        source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
+        source = read(source, Given.of(inputs))
     network = fused(source, target)
     if precision == WIDE:
         return forms_of(network, target, winograd)
@@ -87,6 +91,7 @@ def compile(
     *,
     seconds: float | None = None,
     inputs: Shapes | None = None,
+    values: Mapping[str, Any] | None = None,
     db: str | None = None,
     threads: int | None = None,
     seed: int = 0,
@@ -100,9 +105,10 @@ def compile(
     With `seconds` its operators are tuned, and this returns by then; what is found is kept in the database.  Without,
     or with 0, the best kernels that the database has are used, and what the estimate likes best for operators that it
     has none of; what has been compiled once is read from the user's cache then.
-    `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.  Without `winograd` no
-    convolution is computed with fewer multiplications than it has; a database keeps both forms of a model apart, and
-    with it the form that was measured to be the faster one is used.
+    `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open; an input to which `values`
+    gives a value is that constant, and no input of the model, such as a sample rate that chooses a branch.  Without
+    `winograd` no convolution is computed with fewer multiplications than it has; a database keeps both forms of a
+    model apart, and with it the form that was measured to be the faster one is used.
     `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
     that may be; sums stay in float32 (`models.precision`).
     """
@@ -111,7 +117,8 @@ def compile(
 
     started = time.monotonic()
     device = Device.here(target, threads)
-    network = fastest_of(forms(source, device, inputs, winograd, precision), device, db, tuning=bool(seconds))
+    given = Given(inputs or {}, values or {})
+    network = fastest_of(forms(source, device, given, winograd, precision), device, db, tuning=bool(seconds))
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
         return found.model
@@ -121,11 +128,15 @@ def compile(
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
     from ..search.records.database import Database
+    from ..search.workers.spread import AllCores
     from .chosen import as_kept
+    from .run.in_place import compile_overwriting
     from .run.kernels import kernels_of
     from .run.model import Model
     from .tasks import tasks_of
 
-    with Database(db, read_only=True) as database:
+    with Database(db, read_only=True) as database, AllCores() as build:
         made = as_kept(network, target, database)
-        return Model(made, kernels_of(tasks_of(made, target), database), target)
+        kernels = kernels_of(tasks_of(made, target), database, build)
+        compile_overwriting(made, kernels, target, build)
+    return Model(made, kernels, target)

@@ -16,7 +16,7 @@ from .agreement import Agreement, Copy
 from .costs import Alternatives
 from .kinds import copy_kind, kind_of, tensors_of
 from .layouts import TensorLayout
-from .network import Foreign, Network, Node, Operator
+from .network import Network, Node, Operator
 from .tasks import Weights
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Chosen:
         """Whether it is a choice for the operators and tensors of this network."""
         programs = {node.name: node for node in network.nodes if isinstance(node, Operator)}
         fixed = {*network.inputs, *network.outputs, *network.constants}
-        fixed |= {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+        fixed |= {name for node in network.called for name in (*node.inputs, *node.outputs)}
         for name, layout in self.written.items():
             if name in fixed or name not in network.tensors or network.tensors[name].shape != layout.shape:
                 return False
@@ -119,7 +119,7 @@ def in_layouts(network: Network, chosen: Chosen) -> Network:
 
     relaid: list[Node] = []
     for node in network.nodes:
-        if isinstance(node, Foreign):
+        if not isinstance(node, Operator):
             relaid.append(node)
             continue
         reads, writes = tensors_of(network, node)

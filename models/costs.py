@@ -19,7 +19,7 @@ from .agreement import Agreement, Costs, OperatorCosts, Prefers, agree
 from .elimination import Table
 from .kinds import Combination, Kind, copy_kind, kind_of, tensors_of
 from .layouts import TensorLayout
-from .network import Foreign, Network, Node
+from .network import Network, Node, Operator
 from .tasks import weights_of
 from .views import sharing_of
 
@@ -89,7 +89,7 @@ class CostTables:
 
     def _grid(self, node: Node, names: tuple[str, ...]) -> Grid | None:
         """The grid that operators of one kind share where their tensors have the same alternatives."""
-        if isinstance(node, Foreign):
+        if not isinstance(node, Operator):
             return None
         kind = kind_of(self.network, node, self._weights, node.name in self._idle)
         some = tuple(self.alternatives[name] for name in names)

@@ -89,7 +89,7 @@ def layouts_of(network: Network) -> dict[str, EdgeLayout]:
 def lendable(network: Network, layouts: Mapping[str, EdgeLayout]) -> list[str]:
     """Inputs and outputs that kernels, and nothing else, use where the caller has them."""
     written = {name for node in network.nodes if isinstance(node, Operator) for name in node.outputs}
-    foreign = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+    foreign = {name for node in network.called for name in (*node.inputs, *node.outputs)}
     names = [*network.inputs, *(name for name in network.outputs if name in written)]
     known = [n for n in dict.fromkeys(names) if n in layouts and n not in foreign]
     return [n for n in known if is_in_place(layouts[n].argument)]

@@ -18,7 +18,7 @@ from ..ir.caches import cached
 from ..ir.numbers import bfloat16_bits
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
-from .network import Array, Foreign, Network, Node, Operator, Tensor
+from .network import Array, Branches, Foreign, Lookup, Network, Node, Operator, Tensor
 
 
 def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
@@ -39,9 +39,16 @@ def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) 
 
 def outputs_of(network: Network, node: Node, values: Mapping[str, Array]) -> dict[str, Array]:
     """What one node computes from the tensors before it."""
+    if isinstance(node, Operator):
+        return _program(network, node, values)
     if isinstance(node, Foreign):
         return _foreign(network, node, {name: _as_told(network, name, values[name]) for name in node.inputs})
-    return _program(network, node, values)
+    if isinstance(node, Lookup):
+        return {node.outputs[0]: looked_up(node, values[node.inputs[0]])}
+    part = node.networks[chosen(node, values[node.inputs[0]])]
+    assert isinstance(part, Network)
+    found = evaluate(part, {n: values[given] for n, given in zip(part.inputs, node.inputs[1:], strict=True)})
+    return {name: found[inner] for name, inner in zip(node.outputs, part.outputs, strict=True)}
 
 
 def _program(network: Network, node: Operator, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -79,6 +86,27 @@ def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> di
                 f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, not {list(tensor.shape)}"
             )
     return found
+
+
+def chosen(node: Branches, condition: Array) -> int:
+    """The number of the network that a condition picks.  Raises ModelProblem for one that cannot run."""
+    number = 0 if np.asarray(condition).reshape(-1)[0] else 1
+    part = node.networks[number]
+    if isinstance(part, str):
+        which = ("then", "else")[number]
+        raise ModelProblem(f"the condition of `{node.name}` chooses its branch `{which}`, which cannot be: {part}")
+    return number
+
+
+def looked_up(node: Lookup, places: Array) -> Array:
+    """The texts at so many places of a table."""
+    found: Array = np.asarray(_texts(node.table)[np.clip(places, 0, len(node.table) - 1)], object)
+    return found
+
+
+@cached(64)
+def _texts(table: tuple[str, ...]) -> Array:
+    return np.array(table, object)
 
 
 def run_foreign(node: Foreign, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -53,7 +53,7 @@ def fused(network: Network, target: Target) -> Network:
 
     Groups depend on the network and the target alone: what a run has tuned is found by every later one.
     """
-    network = _tidied(network)
+    network = _tidied(network).with_branches(lambda part: fused(part, target))
     for pick in (_followers, _readers):
         while (found := next(pick(network, target), None)) is not None:
             network = found

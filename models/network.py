@@ -1,16 +1,16 @@
 """A network: tensors by name, and the operators that compute them, in an order in which they can run.
 
-An operator is a program of `ir` whose buffer parameters are its inputs and then its
-outputs, or a foreign one, which runs through the reference implementation of ONNX.  A
-network is a value: importing makes one, fusion and agreement make others of it, and
-`evaluate` says what it means.
+An operator is a program of `ir` whose buffer parameters are its inputs and then its outputs, or one that Python calls:
+a foreign one, which runs through the reference implementation of ONNX, a choice between two networks, or a look-up of
+texts.  A network is a value: importing makes one, fusion and agreement make others of it, and `evaluate` says what it
+means.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -70,7 +70,43 @@ class Foreign:
     outputs: tuple[str, ...]
 
 
-Node: TypeAlias = Operator | Foreign
+@dataclass(frozen=True)
+class Lookup:
+    """Texts by the numbers that programs compute, such as names of classes: ``y[i] = table[x[i]]``.
+
+    A number that the table has not is taken as the nearest one that it has.
+    """
+
+    name: str
+    table: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    op: str = "Lookup"
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Two networks, of which the first input says at run time which one computes the outputs.
+
+    It is of one element; the other inputs are those of both networks in their order, and `outputs` are their outputs.
+    A text in the place of a network says why it cannot run.
+    """
+
+    name: str
+    networks: tuple[Network | str, Network | str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    op: str = "If"
+
+    def mapped(self, change: Callable[[Network], Network]) -> Branches:
+        """The node with each of its networks as `change` makes it."""
+        first, second = (part if isinstance(part, str) else change(part) for part in self.networks)
+        return replace(self, networks=(first, second))
+
+
+Called: TypeAlias = Foreign | Lookup | Branches
+"""What Python runs between calls of kernels; tensors pass as ONNX has them."""
+Node: TypeAlias = Operator | Called
 
 
 @dataclass(frozen=True)
@@ -89,7 +125,7 @@ class Network:
         """What tells networks apart: their programs, and the tensors that pass between them."""
         text = hashlib.sha256()
         for node in self.nodes:
-            what = node.op if isinstance(node, Foreign) else canonical(node.func).script()
+            what = _signature(node)
             text.update(repr((node.name, what, node.inputs, node.outputs)).encode())
         text.update(repr((self.inputs, self.outputs, sorted(self.constants))).encode())
         return text.hexdigest()
@@ -109,13 +145,39 @@ class Network:
         return {name: tuple(nodes) for name, nodes in found.items()}
 
     @property
+    def called(self) -> tuple[Called, ...]:
+        """The nodes that Python runs."""
+        return tuple(node for node in self.nodes if not isinstance(node, Operator))
+
+    @property
+    def parts(self) -> tuple[Network, ...]:
+        """The network itself, and those of its branches, theirs included."""
+        inner = (part for node in self.nodes if isinstance(node, Branches) for part in node.networks)
+        return (self, *(found for part in inner if isinstance(part, Network) for found in part.parts))
+
+    @property
     def foreign(self) -> tuple[Foreign, ...]:
-        """The operators that run through the reference implementation of ONNX."""
-        return tuple(node for node in self.nodes if isinstance(node, Foreign))
+        """The operators that run through the reference implementation of ONNX, those in branches included."""
+        return tuple(node for part in self.parts for node in part.nodes if isinstance(node, Foreign))
 
     def with_nodes(self, nodes: tuple[Node, ...], tensors: Mapping[str, Tensor] | None = None) -> Network:
         """The network with other nodes, and other tensors if they are given."""
         return replace(self, nodes=nodes, tensors=self.tensors if tensors is None else tensors)
+
+    def with_branches(self, change: Callable[[Network], Network]) -> Network:
+        """The network with those of its branches as `change` makes them."""
+        if not any(isinstance(node, Branches) for node in self.nodes):
+            return self
+        return self.with_nodes(tuple(n.mapped(change) if isinstance(n, Branches) else n for n in self.nodes))
+
+
+def _signature(node: Node) -> str:
+    """What a node computes, as a text."""
+    if isinstance(node, Operator):
+        return canonical(node.func).script()
+    if isinstance(node, Branches):
+        return repr([part if isinstance(part, str) else part.signature for part in node.networks])
+    return repr(node.table) if isinstance(node, Lookup) else node.op
 
 
 def named_apart(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -156,9 +218,21 @@ def problems(network: Network) -> Iterator[str]:
         known.update(node.outputs)
         if isinstance(node, Operator):
             yield from _misfits(network, node)
+        elif isinstance(node, Branches):
+            for part in node.networks:
+                yield from () if isinstance(part, str) else _misfits_of(network, node, part)
     for name in network.outputs:
         if name not in known:
             yield f"nothing computes the output `{name}`"
+
+
+def _misfits_of(network: Network, node: Branches, part: Network) -> Iterator[str]:
+    """What is wrong with a network in a branch, and where its tensors are not those of the node."""
+    yield from problems(part)
+    for outer, inner in ((node.inputs[1:], part.inputs), (node.outputs, part.outputs)):
+        theirs = [(t.shape, t.dtype) for t in map(part.tensors.__getitem__, inner)]
+        if theirs != [(t.shape, t.dtype) for t in map(network.tensors.__getitem__, outer)]:
+            yield f"`{node.name}` passes `{', '.join(outer)}` for `{', '.join(inner)}`, of other types or shapes"
 
 
 def _misfits(network: Network, node: Operator) -> Iterator[str]:

@@ -37,14 +37,17 @@ class NetworkTask:
 
 
 def tasks_of(network: Network, target: Target) -> tuple[NetworkTask, ...]:
-    """The tasks of all operators that have something to do, in the order in which a run meets them first."""
-    weights = weights_of(network, target)
+    """The tasks of all operators that have something to do, in the order in which a run meets them first.
+
+    Those of branches come after all others.
+    """
     groups: dict[tuple[str, ...], tuple[Task, list[Operator]]] = {}
-    idle = sharing_of(network, target).idle
-    for node in network.nodes:
-        if isinstance(node, Operator) and node.name not in idle:
-            task = task_of(node.func, words_of(network, node, weights), target, weights.nbytes)
-            groups.setdefault(task.key, (task, []))[1].append(node)
+    for part in network.parts:
+        weights, idle = weights_of(part, target), sharing_of(part, target).idle
+        for node in part.nodes:
+            if isinstance(node, Operator) and node.name not in idle:
+                task = task_of(node.func, words_of(part, node, weights), target, weights.nbytes)
+                groups.setdefault(task.key, (task, []))[1].append(node)
     return tuple(NetworkTask(task, tuple(nodes)) for task, nodes in groups.values())
 
 

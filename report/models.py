@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..models.edges import arguments_of
-from ..models.network import Foreign
+from ..models.network import Operator
 from ..models.run.report import copied_share, layout_text
 from .layouts import Picture, picture_of_argument
 from .words import latency, percent, scaled
@@ -88,7 +88,7 @@ class ModelReport:
         """Tensors that an operator takes and gives, with how its kernel has them."""
         network = self.model.network
         node = next(node for node in network.nodes if node.name == operator)
-        if not isinstance(node, Foreign) and operator in self.model.kernels:
+        if isinstance(node, Operator) and operator in self.model.kernels:
             yield from ((n, a) for n, a in arguments_of(node) if n not in network.constants)
 
     def _pictures(self) -> Iterator[Picture]:

@@ -35,6 +35,7 @@ from ...ir.expr import (
 from ...ir.node import walk
 from ..passes.roundings import EXACT
 from . import arith
+from .conversion import clamped, converted
 from .dots import dot_of_words
 from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, difference, from_lanes
 from .load import Loads, Value
@@ -370,6 +371,8 @@ class Expressions(Loads):
 
     def _cast(self, expr: Cast) -> Value:
         source, target = self.dtype(expr.a), expr.dtype
+        if dtypes.is_float(source) and (bounded := clamped(expr)) is not None:
+            return converted(self, bounded, self.operand, target)
         value = self.value(expr.a)
         if source == target:
             return value

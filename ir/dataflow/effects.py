@@ -23,7 +23,7 @@ from .contents import Reading, held
 from .dependence import Event, common_loops, end_event, event, last_writers
 from .instances import Program, Statement
 from .order import knowing
-from .reduced import cells, is_silent
+from .reduced import Part, cells, is_silent
 from .writers import layout_padding
 
 Point = dict[str, int]
@@ -78,17 +78,15 @@ class _Stored:
     silent: IntSet
 
 
-def effect(program: Program, changes: Sequence[Change], strict: bool, appears: bool) -> Harm | None:
+def effect(program: Program, changes: Sequence[Change], appears: bool) -> Harm | None:
     """Why something that is observed would change; the cheap questions first."""
     stores = [c for c in changes if c.statement.write is not None]
     if _untouched(program, changes, [_all_loud(c) for c in stores]):
         return None
-    split = [_split(program, c, changes, strict, appears, exact=False) for c in stores]
+    split = [_split(program, c, changes, appears, exact=False) for c in stores]
     if all(s.loud.is_empty() for s in split) or _untouched(program, changes, split):
         return None
-    split = [
-        s if s.loud.is_empty() else _split(program, s.change, changes, strict, appears, exact=True) for s in split
-    ]
+    split = [s if s.loud.is_empty() else _split(program, s.change, changes, appears, exact=True) for s in split]
     return None if all(s.loud.is_empty() for s in split) else _alive(program, changes, split)
 
 
@@ -97,15 +95,13 @@ def _all_loud(change: Change) -> _Stored:
     return _Stored(change, everything, everything.subtract(everything))
 
 
-def _split(
-    program: Program, change: Change, changes: Sequence[Change], strict: bool, appears: bool, exact: bool
-) -> _Stored:
+def _split(program: Program, change: Change, changes: Sequence[Change], appears: bool, exact: bool) -> _Stored:
     """The silent instances are found from what all other instances leave."""
     only = {c.statement.number: c.keep for c in changes if c.old is None}
     everything = points(change.domain)
     silent = everything.subtract(everything)
     exprs = [change.statement.value] + ([] if change.old is None else [change.old])
-    for cell in cells(program, change.statement, change.domain, exprs, only, strict, exact):
+    for cell in cells(program, Part(change.statement, change.domain), exprs, only, exact):
         if is_silent(change.statement, cell, change.old, appears):
             silent = silent.union(cell.instances)
     return _Stored(change, everything.subtract(silent), silent)

@@ -57,9 +57,7 @@ from .writers import Contradiction, layout_padding
 __all__ = ["Change", "Harm", "appearing", "vanishing"]
 
 
-def appearing(
-    program: Program, changes: Sequence[Change], strict: bool = False, around: Sequence[Change] = ()
-) -> Harm | None:
+def appearing(program: Program, changes: Sequence[Change], around: Sequence[Change] = ()) -> Harm | None:
     """Why the changed instances may not run in `program`, which has them; None if they may.
 
     `around` are the loops, conditions, let bindings and blocks that would be evaluated at more points.
@@ -74,18 +72,18 @@ def appearing(
             harm = _assumed(change) or _outside(change) or _forbidden(program, change) or _unread(program, change)
             if harm is not None:
                 return harm
-        return _late_init(found) or effect(program, found, strict, True)
+        return _late_init(found) or effect(program, found, appears=True)
     except (NotAffine, Unknown) as error:
         return Harm(f"it is unknown whether that is legal: {error}")
     except Contradiction as error:
         return Harm(str(error))
 
 
-def vanishing(program: Program, changes: Sequence[Change], strict: bool = False) -> Harm | None:
+def vanishing(program: Program, changes: Sequence[Change]) -> Harm | None:
     """Why the changed instances of `program` may not be left out; None if they may."""
     try:
         found = [c for c in changes if not points(c.domain).is_empty()]
-        return _skipped_init(found) or effect(program, found, strict, False)
+        return _skipped_init(found) or effect(program, found, appears=False)
     except (NotAffine, Unknown) as error:
         return Harm(f"it is unknown whether that is legal: {error}")
     except Contradiction as error:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,17 +53,24 @@ class Cell:
     strict: bool = False
 
 
+class Part(NamedTuple):
+    """Some instances of a statement."""
+
+    statement: Statement
+    domain: Domain
+
+
 def cells(
-    program: Program, statement: Statement, domain: Domain, exprs: Sequence[Expr],
-    only: Removed | None = None, strict: bool = False, exact: bool = False,
-) -> tuple[Cell, ...]:  # fmt: skip
-    """The instances `domain` of a statement, cut by what the loads of `exprs` and its own element hold.
+    program: Program, part: Part, exprs: Sequence[Expr], only: Removed | None = None, exact: bool = False
+) -> tuple[Cell, ...]:
+    """Instances of a statement, cut by what the loads of `exprs` and its own element hold.
 
     Contents are those that the instances in `only` leave (see `contents.held`).  Raises
     Unknown, NotAffine and Contradiction.
     """
+    statement, domain = part
     accesses = tuple(dict.fromkeys(a for e in exprs for a in statement.loads(e) if isinstance(a.node, Load)))
-    found = [(a, _held(program, statement, domain, a, only, exact)) for a in accesses]
+    found = [(a, _held(program, part, a, only, exact)) for a in accesses]
     own = None
     if statement.write is not None:
         own = held(program, Reading(statement, statement.write, domain), only, exact)
@@ -73,14 +80,14 @@ def cells(
         if len(parts) > LARGEST_CELLS:
             break
         parts = [
-            replace(part, instances=where, known=part.known if value is None else {**part.known, access.node: value})
-            for part in parts
-            for where, value in _cut(part.instances, contents)
+            replace(cell, instances=where, known=cell.known if value is None else {**cell.known, access.node: value})
+            for cell in parts
+            for where, value in _cut(cell.instances, contents)
         ]
     if own is not None:
         parts = [replace(p, instances=w, held=value) for p in parts for w, value in _cut(p.instances, own)]
     scalars = frozenset(p for p in program.func.params if isinstance(p, Var))
-    return tuple(replace(p, finite=_finite(p, found), scalars=scalars, strict=strict) for p in parts)
+    return tuple(replace(p, finite=_finite(p, found), scalars=scalars, strict=program.func.is_strict) for p in parts)
 
 
 def _decisions(statement: Statement, domain: Domain, exprs: Sequence[Expr]) -> list[tuple[IntSet, dict[Expr, bool]]]:
@@ -101,9 +108,8 @@ def _decisions(statement: Statement, domain: Domain, exprs: Sequence[Expr]) -> l
     return parts
 
 
-def _held(
-    program: Program, statement: Statement, domain: Domain, access: Access, only: Removed | None, exact: bool
-) -> Held:
+def _held(program: Program, part: Part, access: Access, only: Removed | None, exact: bool) -> Held:
+    statement, domain = part
     known = frozenset(statement.variables)
     guards = tuple(g for g in access.guards if is_affine(g, known))
     return held(program, Reading(statement, access, domain.where(*guards)), only, exact)

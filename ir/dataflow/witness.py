@@ -22,16 +22,16 @@ from ..expr import FALSE, TRUE, Const, Expr, Var, as_expr, binary, substitute
 from .accesses import Access
 from .effects import Change, Harm, Point, element_text, end_elements
 from .instances import Program, Statement
-from .reduced import Cell, cells, is_silent
+from .reduced import Cell, Part, cells, is_silent
 
 Time = tuple[int, ...]
 
 
-def needed_instance(program: Program, statements: Sequence[Statement], strict: bool) -> Harm | None:
+def needed_instance(program: Program, statements: Sequence[Statement]) -> Harm | None:
     """Why `statements`, which are stores, may not be left out, if one instance shows it; None if that is open."""
     if program.parameters:
         return None
-    search = _Search(program, {s.number: FALSE for s in statements}, strict)
+    search = _Search(program, {s.number: FALSE for s in statements})
     for statement in reversed(statements):
         try:
             harm = search.harm(statement)
@@ -48,7 +48,6 @@ class _Search:
 
     program: Program
     gone: Mapping[int, Expr]
-    strict: bool
 
     def harm(self, statement: Statement) -> Harm | None:
         write = statement.write
@@ -70,7 +69,7 @@ class _Search:
         return Harm(f"it would write {text}, {who}, and the value is not neutral", point)
 
     def _cells(self, statement: Statement, domain: Domain, exact: bool) -> tuple[Cell, ...]:
-        return cells(self.program, statement, domain, [statement.value], self.gone, self.strict, exact)
+        return cells(self.program, Part(statement, domain), [statement.value], self.gone, exact)
 
     def _is_silent(self, statement: Statement, point: Point) -> bool:
         """Whether the element holds what is stored at `point`, without the statements that go."""

@@ -64,7 +64,7 @@ def branch(func: PrimFunc, within: Stmt, tile: Sequence[Var] = ()) -> tuple[Prim
 def _refusal(func: PrimFunc, place: Sequence[int], cond: Expr) -> Refusal | None:
     program = instances(func)
     changes = [Change(s, s.resolve(cond)) for s in program.below(at(func.body, place))]
-    harm = vanishing(program, changes, func.is_strict)
+    harm = vanishing(program, changes)
     return None if harm is None else Refusal(cond, harm, "stays out")
 
 

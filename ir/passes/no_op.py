@@ -28,7 +28,7 @@ from ..affine.sets import points
 from ..arith.statements import NOTHING
 from ..dataflow.harmless import Change, Harm, vanishing
 from ..dataflow.instances import Program, Statement, instances
-from ..dataflow.reduced import cells, is_silent
+from ..dataflow.reduced import Part, cells, is_silent
 from ..dataflow.witness import needed_instance
 from ..dataflow.writers import Contradiction
 from ..expr import FALSE, FUNCTIONS, TRUE, Buffer, Call, Expr, Load
@@ -157,23 +157,22 @@ def _harm(program: Program, statements: Sequence[Statement]) -> Harm | None:
     """Why these stores may not go; None if they may."""
     if any(has_undef(s.stmt.value) for s in statements if isinstance(s.stmt, Store)):
         return Harm("it stores `undef`, which says that anything may stand there")
-    strict = program.func.is_strict
     changes = [Change(s, FALSE) for s in statements]
-    harm = needed_instance(program, statements, strict) or vanishing(program, changes, strict)
+    harm = needed_instance(program, statements) or vanishing(program, changes)
     if harm is not None:
         return harm
     spoken = {b.memory for b in _assumed(program)} & {s.write.buffer.memory for s in statements if s.write is not None}
-    if spoken and not _are_silent(program, statements, strict):
+    if spoken and not _are_silent(program, statements):
         return Harm(f"an assumption speaks of `{min(spoken)}`")
     return None
 
 
-def _are_silent(program: Program, statements: Sequence[Statement], strict: bool) -> bool:
+def _are_silent(program: Program, statements: Sequence[Statement]) -> bool:
     """Whether each store writes what the element holds without any of them."""
     only: dict[int, Expr] = {s.number: FALSE for s in statements}
     try:
         for s in statements:
-            cut = cells(program, s, s.domain, [s.value], only, strict, exact=True)
+            cut = cells(program, Part(s, s.domain), [s.value], only, exact=True)
             if not all(is_silent(s, cell) for cell in cut):
                 return False
     except (NotAffine, Unknown, Contradiction):

@@ -142,7 +142,7 @@ def _around(func: PrimFunc, node: Stmt, cond: Expr) -> list[Change]:
 
 
 def _appear(program: Program, changes: Sequence[Change], around: Sequence[Change]) -> Harm | None:
-    harm = appearing(program, changes, program.func.is_strict, around)
+    harm = appearing(program, changes, around)
     return harm or _race(program, [c.statement for c in changes])
 
 
@@ -261,7 +261,7 @@ def _vanish(func: PrimFunc, gone: Stmt, cond: Expr) -> Harm | None:
     """Whether a branch could go; its instances are those where `cond` fails."""
     program = instances(func)
     found = [Change(s, s.resolve(cond)) for s in program.below(gone)]
-    return vanishing(program, found, func.is_strict)
+    return vanishing(program, found)
 
 
 def _aligned(keep: Stmt, gone: Stmt) -> dict[int, Expr] | None:

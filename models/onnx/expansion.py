@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx
 from onnx import AttributeProto, inliner
 
 from ..operators import BUILDERS
 from .graph import ModelGraph, ModelNode, model_node, node_of, with_names
+
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training")
 
 
 def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
@@ -15,7 +19,12 @@ def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
     Where more than the first result is wanted, the body is taken: builders mostly make only that.
     """
     has_builder = (node.domain, node.op) in BUILDERS and not any(node.outputs[1:])
-    if has_builder or node.domain not in ("", "ai.onnx.preview.training") or node.outer:
+    return None if has_builder else body_of(node, graph)
+
+
+def body_of(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
+    """The body that ONNX's definition gives a node, under names of its own; None where there is none."""
+    if node.domain not in DOMAINS or node.outer:
         return None
     schema = graph.schema(node)
     if not schema.has_function and not schema.has_context_dependent_function:
@@ -30,13 +39,13 @@ def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
     except (RuntimeError, ValueError):
         return None
     parts = [node_of(proto) for proto in model.graph.node]
-    imported = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
-    if any(part.op == node.op for part in parts) or any(graph.opsets.get(d, v) != v for d, v in imported.items()):
+    if any(part.op == node.op and part.domain == node.domain for part in parts):
         return None
+    imported = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
     kept = {*node.inputs, *node.outputs, ""}
     inner = dict.fromkeys(name for p in parts for name in (*p.inputs, *p.outputs))
     called = {name: name if name in kept else graph.fresh(f"{node.outputs[0]}/{name}") for name in inner}
-    return [
+    made = [
         model_node(
             part.op, part.domain, f"{node.name or node.outputs[0]}/{part.name or part.op}",
             [called[name] for name in part.inputs], [called[name] for name in part.outputs],
@@ -44,11 +53,16 @@ def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
         )
         for part in parts
     ]  # fmt: skip
+    return [
+        replace(part, version=imported[part.domain])
+        if imported.get(part.domain, 0) not in (0, graph.opsets.get(part.domain))
+        else part
+        for part in made
+    ]
 
 
 def _with_defaults(node: ModelNode, schema: onnx.defs.OpSchema) -> ModelNode:
     """The node with each attribute that it leaves to its default, which the bodies of ONNX do not know."""
     given = {attribute.name for attribute in node.attributes}
     wanted = [a.default_value for name, a in schema.attributes.items() if name not in given]
-    attributes = (*node.attributes, *(a for a in wanted if a.type != AttributeProto.UNDEFINED))
-    return model_node(node.op, node.domain, node.name, node.inputs, node.outputs, attributes)
+    return node.with_attributes((*node.attributes, *(a for a in wanted if a.type != AttributeProto.UNDEFINED)))

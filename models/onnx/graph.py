@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,10 @@ class ModelNode(Node):
     """A node as a model has it: `attributes` are what `values` was read from, graphs and their types included."""
 
     attributes: tuple[AttributeProto, ...] = ()
+
+    def with_attributes(self, attributes: Sequence[AttributeProto]) -> ModelNode:
+        """The node with other attributes."""
+        return replace(self, values=_Values(attributes), attributes=tuple(attributes))
 
     @property
     def graphs(self) -> list[GraphProto]:
@@ -61,8 +65,12 @@ class ModelGraph(Graph):
             if result.name in self.types:
                 result.type.CopyFrom(type_proto(self.types[result.name]))
         graph = helper.make_graph([node_proto(node) for node in nodes], "node", given, results)
-        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+        return helper.make_model(graph, opset_imports=self.opset_ids(*nodes), ir_version=self.ir_version)
+
+    def opset_ids(self, *nodes: Node) -> list[onnx.OperatorSetIdProto]:
+        """The operator sets of the model, those of `nodes` in the version that these have."""
+        versions = {**self.opsets, **{node.domain: node.version for node in nodes if node.version}}
+        return [helper.make_opsetid(domain, version) for domain, version in versions.items()]
 
 
 def typed(shape: Sequence[int], element: int) -> Type:
@@ -93,13 +101,33 @@ def model_node(
     attributes: Sequence[AttributeProto] = (),
 ) -> ModelNode:
     """A node with ONNX's attributes."""
-    return ModelNode(op, domain, name, tuple(inputs), tuple(outputs), _Values(attributes), tuple(attributes))
+    return ModelNode(
+        op, domain, name, tuple(inputs), tuple(outputs), _Values(attributes), attributes=tuple(attributes)
+    )
 
 
 def node_of(proto: NodeProto) -> ModelNode:
     """A node as a model has it."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     return model_node(proto.op_type, domain, proto.name, proto.input, proto.output, proto.attribute)
+
+
+def ordered(nodes: Sequence[ModelNode]) -> list[ModelNode]:
+    """The nodes, each after those whose results it reads, and otherwise as they stand; those in a circle as well."""
+    makers = {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
+    found: list[ModelNode] = []
+    seen: set[int] = set()
+    for start in range(len(nodes)):
+        waiting = [(start, False)]
+        while waiting:
+            at, is_ready = waiting.pop()
+            if is_ready:
+                found.append(nodes[at])
+            elif at not in seen:
+                seen.add(at)
+                waiting.append((at, True))
+                waiting += [(makers[name], False) for name in reversed(nodes[at].reads) if name in makers]
+    return found
 
 
 def constant_names(graph: GraphProto) -> set[str]:
@@ -109,11 +137,9 @@ def constant_names(graph: GraphProto) -> set[str]:
 
 def free_names(graph: GraphProto) -> Iterator[str]:
     """Names that a graph uses and that are defined around it."""
-    known = {i.name for i in graph.input} | constant_names(graph)
+    known = {i.name for i in graph.input} | constant_names(graph) | {name for n in graph.node for name in n.output}
     for proto in graph.node:
-        node = node_of(proto)
-        yield from (name for name in node.reads if name not in known)
-        known.update(node.outputs)
+        yield from (name for name in node_of(proto).reads if name not in known)
     yield from (output.name for output in graph.output if output.name not in known)
 
 

@@ -1,21 +1,23 @@
-"""From a model to a network: a program for each node whose operator has a builder, the rest foreign."""
+"""From a model to a network: a program for each node whose operator has a builder, the rest called by Python."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import ModelProto
 
-from ..network import Foreign, Network, Operator
+from ..inputs import Given, Shapes
+from ..network import Branches, Foreign, Lookup, Network, Operator
+from ..network import Node as NetworkNode
 from ..operators.algebra import in_integers
 from ..operators.building import network_of, programs
-from ..operators.graph import Node
+from ..operators.graph import OWN_DOMAIN, Choice, Graph, Node
 from ..operators.simplify import simplify
 from .graph import ModelGraph, refusing
 from .old_versions import as_newest
 from .reading import load
-from .resolve import Shapes, resolve
+from .resolve import resolve
 
 
 @dataclass(frozen=True)
@@ -35,39 +37,75 @@ class Imported:
     fates: tuple[Fate, ...]
 
 
-def read(source: str | os.PathLike[str] | bytes | ModelProto, inputs: Shapes | None = None) -> Network:
+def read(source: str | os.PathLike[str] | bytes | ModelProto, inputs: Given | Shapes | None = None) -> Network:
     """The network of an ONNX model, from its path, its bytes or itself.
 
-    `inputs` gives the shapes that the model leaves open.  Raises StorageError for what is no readable model,
-    ModelProblem for one that is not valid or says too little.
+    `inputs` gives the shapes that the model leaves open, or these and values of inputs.  Raises StorageError for what
+    is no readable model, ModelProblem for one that is not valid or says too little.
     """
     return import_model(source, inputs).network
 
 
-def import_model(source: str | os.PathLike[str] | bytes | ModelProto, inputs: Shapes | None = None) -> Imported:
+def import_model(
+    source: str | os.PathLike[str] | bytes | ModelProto, inputs: Given | Shapes | None = None
+) -> Imported:  # fmt: skip
     """`read`, with what became of each node."""
     model, weights = load(source)
-    graph = resolve(model, weights, inputs or {})
+    fates: list[Fate] = []
+    return Imported(_network(resolve(model, weights, Given.of(inputs)), fates), tuple(fates))
+
+
+def _network(graph: ModelGraph, fates: list[Fate]) -> Network:
+    """The network of a graph; what became of its nodes is added to `fates`."""
     in_integers(graph)
     simplify(graph)
-    nodes: list[Operator | Foreign] = []
-    fates = [Fate(*note) for note in graph.notes]
+    nodes: list[NetworkNode] = []
+    fates += [Fate(*note) for note in graph.notes]
     for node in graph.nodes:
-        built = _built(graph, node)
+        built = _built(graph, node, fates)
         nodes += built
-        names = ", ".join(part.func.name for part in built if isinstance(part, Operator))
-        fates.append(Fate(node.name or node.outputs[0], node.op, names or "foreign"))
-    return Imported(network_of(graph, nodes), tuple(fates))
+        names = ", ".join(_called(part) for part in built)
+        fates.append(Fate(node.name or node.outputs[0], node.op, names))
+    return network_of(graph, nodes)
 
 
-def _built(graph: ModelGraph, node: Node) -> list[Operator | Foreign]:
-    """The programs of a node, or the node as a foreign one."""
+def _called(node: NetworkNode) -> str:
+    """What a node became."""
+    if isinstance(node, Operator):
+        return node.func.name
+    return {Foreign: "foreign", Lookup: "a table of texts", Branches: "two networks"}[type(node)]
+
+
+def _built(graph: ModelGraph, node: Node, fates: list[Fate]) -> list[NetworkNode]:
+    """The programs of a node, or what Python calls for it."""
+    outputs = tuple(name for name in node.outputs if name)
+    name = node.name or node.outputs[0]
+    if isinstance(node, Choice):
+        return [Branches(name, _branches(node, name, fates), node.inputs, outputs)]
+    if node.domain == OWN_DOMAIN and node.op == "Lookup":
+        return [Lookup(name, node.values["table"], node.inputs, outputs)]
     with refusing(node):
         built = programs(graph, node)
     if built is not None:
         return [*built]
-    outputs = tuple(name for name in node.outputs if name)
-    name = node.name or node.outputs[0]
     shapes = {read: graph.types[read].shape for read in node.reads}
     told = as_newest(node, graph.opset(node), shapes, graph.constants)
     return [Foreign(name, node.op, graph.model(told).SerializeToString(), told.reads, outputs)]
+
+
+def _branches(node: Choice, name: str, fates: list[Fate]) -> tuple[Network | str, Network | str]:
+    """The networks of both branches of a choice, whose operators have names of their own in the whole model."""
+    found: list[Network | str] = []
+    for which, graph in zip(("then", "else"), node.branches, strict=True):
+        if isinstance(graph, ModelGraph):
+            found.append(_named(_network(graph, fates), f"{name}/{which}/"))
+        else:
+            assert not isinstance(graph, Graph)
+            found.append(graph)
+    return found[0], found[1]
+
+
+def _named(network: Network, prefix: str) -> Network:
+    """The network with a prefix before all names of operators."""
+    named = tuple(replace(node, name=prefix + node.name) for node in network.nodes)
+    return network.with_nodes(named).with_branches(lambda part: _named(part, prefix))

@@ -33,10 +33,10 @@ Data = Mapping[str, TensorProto]
 
 def inferred(graph: ModelGraph, node: ModelNode, types: Types, data: Data) -> dict[str, TypeProto]:
     """The types of a node's outputs by name, as far as ONNX can tell.  Raises ModelProblem for an invalid node."""
-    opsets = [helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
     try:
         found: dict[str, TypeProto] = onnx.shape_inference.infer_node_outputs(
-            graph.schema(node), node_proto(node), dict(types), dict(data), None, opsets, graph.ir_version
+            graph.schema(node), node_proto(node), dict(types), dict(data), None,
+            graph.opset_ids(node), graph.ir_version,
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         raise invalid(node, _sentence(error)) from None

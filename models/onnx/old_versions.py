@@ -7,6 +7,7 @@ can be said in its terms is rewritten, and what cannot is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -16,7 +17,7 @@ from ...errors import ModelProblem
 from ..network import Array
 from ..operators.graph import Node
 from ..operators.normalisations import row_of
-from .graph import ModelNode, model_node, node_of, node_proto
+from .graph import ModelNode, node_of, node_proto
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -117,7 +118,7 @@ def _recurrent(node: Node, shapes: Shapes, constants: Mapping[str, Array]) -> No
         if lengths is None or shape is None or np.any(lengths != shape[1 if node.values.get("layout") else 0]):
             raise _misread(node, "ignores `sequence_lens`")
         inputs = [name if at != SEQUENCE_LENS else "" for at, name in enumerate(node.inputs)]
-        node = model_node(node.op, node.domain, node.name, inputs, node.outputs, _attributes(node))
+        node = replace(node, inputs=tuple(inputs))
     count = 2 if node.values.get("direction") == "bidirectional" else 1
     if node.values.get("activations", DEFAULT_ACTIVATIONS[node.op] * count) != DEFAULT_ACTIVATIONS[node.op] * count:
         raise _misread(node, "ignores `activations`")
@@ -143,17 +144,13 @@ def _with_graphs(node: ModelNode, version: int) -> ModelNode:
                 if newest is not inner:
                     proto.CopyFrom(node_proto(newest))
         found.append(told)
-    return model_node(node.op, node.domain, node.name, node.inputs, node.outputs, found)
+    return node.with_attributes(found)
 
 
 def _with(node: Node, **attributes: str | int) -> Node:
     """The node with other attributes."""
-    kept = [a for a in _attributes(node) if a.name not in attributes]
-    made = [helper.make_attribute(name, value) for name, value in attributes.items()]
-    return model_node(node.op, node.domain, node.name, node.inputs, node.outputs, (*kept, *made))
-
-
-def _attributes(node: Node) -> tuple[AttributeProto, ...]:
     if not isinstance(node, ModelNode):
         raise TypeError(f"{node} is no node of a model")
-    return node.attributes
+    kept = [a for a in node.attributes if a.name not in attributes]
+    made = [helper.make_attribute(name, value) for name, value in attributes.items()]
+    return node.with_attributes((*kept, *made))

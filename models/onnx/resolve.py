@@ -12,37 +12,45 @@ Nodes are visited in order, so that a node's inputs have known shapes when it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
+from onnx import GraphProto, ModelProto, TypeProto, numpy_helper
 
-from ...errors import ModelProblem, did_you_mean
+from ...errors import ModelProblem
+from ..inputs import Given
 from ..network import Array
 from ..operators import BUILDERS
-from ..operators.graph import Node, Type
+from ..operators.graph import OWN_DOMAIN, Node, Type
+from .choosing import choice
 from .definition import as_defined
-from .expansion import expanded
+from .definitions import defined, is_of_onnx
+from .expansion import body_of, expanded
 from .folding import NOT_FOLDED, evaluated, is_foldable, quantised, reference, refuse_unknown, without_effect
 from .functions import inlined
 from .graph import (
     ModelGraph,
     ModelNode,
     constant_names,
+    free_names,
     invalid,
     model_node,
     node_of,
+    ordered,
     refusing,
     type_proto,
     typed,
     with_names,
 )
 from .inference import inferred, refuse_unsafe
+from .inputs import known_inputs
 from .loops import unrolled
 from .quantized import as_integers
 from .reading import Weights
+from .sequences import resolved
 
 OLDEST = 7
 """The first version of the operators that is read; those of 9 to 22 are what is tested."""
@@ -51,11 +59,10 @@ SMALL = 1 << 14
 """Constants of so many elements may say something about shapes."""
 
 Formal: TypeAlias = onnx.defs.OpSchema.FormalParameterOption
-Shapes = Mapping[str, Sequence[int]]
 
 
-def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> ModelGraph:
-    """The model with its shapes, of which `inputs` gives those that the model leaves open.
+def resolve(model: ModelProto, weights: Weights, inputs: Given) -> ModelGraph:
+    """The model with its shapes; `inputs` has those that it leaves open, and the values of inputs that are constants.
 
     Raises ModelProblem where something stays unknown or is invalid.
     """
@@ -70,34 +77,60 @@ def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> ModelGraph:
         )
     graph = ModelGraph(model.graph.name or "network", (), (), {}, {}, [], opsets, ir_version=model.ir_version)
     _Resolver(graph, weights).run(model.graph, inputs)
-    graph.prune()
     return graph
 
 
 class _Resolver:
-    """Builds a graph node by node; `alias` has the names of what was found to be another tensor."""
+    """Builds a graph node by node.
+
+    `alias` has the names of what was found to be another tensor, `lists` the tensors of each sequence.
+    """
 
     def __init__(self, graph: ModelGraph, weights: Weights) -> None:
         self.graph = graph
         self.weights = weights
         self.alias: dict[str, str] = {}
         self.used: set[str] = set()
+        self.lists: dict[str, list[str]] = {}
         self.folded = 0
 
-    def run(self, proto: GraphProto, inputs: Shapes) -> None:
+    def run(self, proto: GraphProto, inputs: Given) -> None:
         """Read a model's graph."""
+        graph = self.graph
         self._initializers(proto)
+        given = [item for item in proto.input if item.name not in graph.constants]
+        found = known_inputs(given, inputs)
+        graph.inputs = tuple(name for name, what in found.items() if isinstance(what, Type))
+        for name, what in found.items():
+            if isinstance(what, Type):
+                graph.types[name] = what
+            else:
+                graph.constant(name, what)
+        self._nodes(proto)
+
+    def run_inside(self, proto: GraphProto, around: ModelGraph) -> None:
+        """Read the graph of a branch, whose inputs are the tensors around it that it reads."""
+        graph = self.graph
+        self._initializers(proto)
+        for name in dict.fromkeys(free_names(proto)):
+            if name in around.constants:
+                graph.constant(name, around.constants[name])
+                if name in around.quantised:
+                    graph.quantised[name] = around.quantised[name]
+            elif name in around.types:
+                graph.types[name] = around.types[name]
+                graph.inputs = (*graph.inputs, name)
+        self._nodes(proto)
+
+    def _nodes(self, proto: GraphProto) -> None:
+        """Visit the nodes of a graph, each after those whose results it reads, and name its outputs."""
         self.used = used_names(proto)
         self.graph.taken |= self.used | {name for node in proto.node for name in node.output}
-        given = [i for i in proto.input if i.name not in self.graph.constants]
-        shapes = _input_shapes(given, inputs)
-        for item in given:
-            self.graph.types[item.name] = typed(shapes[item.name], item.type.tensor_type.elem_type)
-        self.graph.inputs = tuple(shapes)
-        for node in proto.node:
-            self.visit(node_of(node))
+        for node in ordered([node_of(node) for node in proto.node]):
+            self.visit(node)
         names = [o.name for o in proto.output]
         self.graph.outputs = tuple(self._output(name, names) for name in names)
+        self.graph.prune()
 
     def _initializers(self, proto: GraphProto) -> None:
         for tensor in proto.initializer:
@@ -135,6 +168,12 @@ class _Resolver:
     def _visit(self, original: ModelNode) -> None:
         graph = self.graph
         node = self._wanted(original)
+        if (made := resolved(node, graph, self.lists)) is not None:
+            for part in made:
+                self.used.update((*part.reads, *part.outputs))
+            for part in made:
+                self.visit(part)
+            return
         for name in node.reads:
             if name not in graph.types:
                 raise invalid(node, f"it reads `{name}`, which nothing before it computes")
@@ -142,13 +181,21 @@ class _Resolver:
             if name and (name in graph.types or name in self.alias):
                 raise invalid(node, f"it writes `{name}`, which there is already")
         known = {name: graph.constants[name] for name in node.reads if name in graph.constants}
-        if node.op == "If" and node.inputs[0] in known:
-            if known[node.inputs[0]].size != 1:
-                raise invalid(node, f"its condition has {known[node.inputs[0]].size} elements, and not one")
-            self._branch(node, bool(known[node.inputs[0]]))
+        if node.op == "If" and not node.domain:
+            self._if(node)
             return
+        if node.domain == OWN_DOMAIN:
+            graph.types[node.outputs[0]] = node.values["result"]
+            graph.nodes.append(node)
+            return
+        if (parts := defined(node, graph)) is not None:
+            self._taken_apart(node, parts, [None] * len(node.outputs))
+            return
+        graph.schema(node)  # which there is none of for what nobody defines
         inferred = self._inferred(node, known)
         types = as_defined(node, graph, [_fixed(found) for found in inferred])
+        if _are_unknown(node, types):
+            types = self._by_body(node, types)
         if (source := without_effect(node, graph, types[0])) is not None:
             self.alias[node.outputs[0]] = source
             graph.note(node, "without effect")
@@ -165,21 +212,70 @@ class _Resolver:
                 graph.types[name] = found
         graph.nodes.append(node)
 
-    def _taken_apart(self, node: ModelNode, inner: Sequence[ModelNode], types: Sequence[Type | None]) -> bool:
-        """Put a node's body in its place; False where something in there cannot be, but the node as a whole can."""
-        graph = self.graph
-        before = dict(graph.types), dict(graph.constants), list(graph.nodes), list(graph.notes)
-        alias, used = dict(self.alias), set(self.used)
-        graph.note(node, f"written as {', '.join(dict.fromkeys(part.op for part in inner))}")
+    def _if(self, node: ModelNode) -> None:
+        """The branch that a known condition takes in the place of an If, else a choice between both."""
+        condition = self.graph.constants.get(node.inputs[0])
+        if condition is None:
+            choice(node, self.graph, self._inside)
+            return
+        if condition.size != 1:
+            raise invalid(node, f"its condition has {condition.size} elements, and not one")
+        self._branch(node, bool(condition))
+
+    def _inside(self, proto: GraphProto) -> ModelGraph:
+        """The graph of a branch of its own, with what it reads around it as inputs."""
+        around = self.graph
+        graph = ModelGraph(proto.name, (), (), {}, {}, [], around.opsets, ir_version=around.ir_version)
+        inner = _Resolver(graph, self.weights)
+        inner.folded = self.folded
+        inner.run_inside(proto, around)
+        self.folded = inner.folded
+        return graph
+
+    def _by_body(self, node: ModelNode, types: list[Type | None]) -> list[Type | None]:
+        """The types of a node's results as the body that ONNX gives it has them; those of `types` where it has none."""
+        inner = body_of(node, self.graph)
+        if inner is None:
+            return types
+        restored = self._restoring()
         self.used.update(name for part in inner for name in (*part.reads, *part.outputs))
         try:
             for part in inner:
                 self.visit(part)
+            return [
+                self.graph.types.get(self.alias.get(name, name)) if name and found is None else found
+                for name, found in zip(node.outputs, types, strict=True)
+            ]
         except ModelProblem:
-            if any(found is None and name for found, name in zip(types, node.outputs, strict=True)):
+            return types
+        finally:
+            restored()
+
+    def _restoring(self) -> Callable[[], None]:
+        """What brings everything back to as it is when this is called."""
+        graph = self.graph
+        before = dict(graph.types), dict(graph.constants), list(graph.nodes), list(graph.notes), dict(graph.quantised)
+        alias, used, folded = dict(self.alias), set(self.used), self.folded
+
+        def restore() -> None:
+            graph.types, graph.constants, graph.nodes, graph.notes, graph.quantised = before
+            self.alias, self.used, self.folded = alias, used, folded
+
+        return restore
+
+    def _taken_apart(self, node: ModelNode, inner: Sequence[ModelNode], types: Sequence[Type | None]) -> bool:
+        """Put a node's body in its place; False where something in there cannot be, but the node as a whole can."""
+        graph = self.graph
+        restore = self._restoring()
+        graph.note(node, f"written as {', '.join(dict.fromkeys(part.op for part in inner))}")
+        self.used.update(name for part in inner for name in (*part.reads, *part.outputs))
+        try:
+            for part in ordered(list(inner)):
+                self.visit(part)
+        except ModelProblem:
+            if _are_unknown(node, types):
                 raise
-            graph.types, graph.constants, graph.nodes, graph.notes = before
-            self.alias, self.used = alias, used
+            restore()
             return False
         return True
 
@@ -193,14 +289,16 @@ class _Resolver:
             parts = [name for name in inputs if name not in self.graph.types or self.graph.types[name].size]
             inputs = tuple(parts) or inputs
         attributes = tuple(with_names(a, self.alias) for a in node.attributes)
-        kinds = _kinds_of_outputs(self.graph.schema(node), len(node.outputs))
+        kinds = _kinds_of_outputs(node, self.graph)
         outputs = [
             name if kind == Formal.Single or name in self.used or not at else ""
             for at, (name, kind) in enumerate(zip(node.outputs, kinds, strict=True))
         ]
         while len(outputs) > 1 and not outputs[-1] and kinds[len(outputs) - 1] == Formal.Optional:
             outputs.pop()
-        return model_node(node.op, node.domain, node.name, inputs, outputs, attributes)
+        changed = any(new is not old for new, old in zip(attributes, node.attributes, strict=True))
+        made = node.with_attributes(attributes) if changed else node
+        return replace(made, inputs=inputs, outputs=tuple(outputs))
 
     def _branch(self, node: ModelNode, taken: bool) -> None:
         """The nodes of the branch that is taken, under names of their own."""
@@ -212,11 +310,10 @@ class _Resolver:
             self.graph.constant(names[tensor.name], self.weights.array(tensor))
         for sparse in graph.sparse_initializer:
             self.graph.constant(names[sparse.values.name], self.weights.dense(sparse))
-        for proto in graph.node:
-            part = node_of(proto)
+        for part in ordered([node_of(proto) for proto in graph.node]):
             attributes = tuple(with_names(a, names) for a in part.attributes)
             inputs, outputs = (tuple(names.get(n, n) for n in side) for side in (part.inputs, part.outputs))
-            self.visit(model_node(part.op, part.domain, part.name, inputs, outputs, attributes))
+            self.visit(replace(part.with_attributes(attributes), inputs=inputs, outputs=outputs, version=node.version))
         for outer, inner in zip(node.outputs, graph.output, strict=True):
             renamed = names.get(inner.name, inner.name)
             if outer:  # else nothing reads it, and no name stands for an input that is left out
@@ -303,9 +400,17 @@ def _require_known(node: Node, types: Sequence[Type | None], inferred: Sequence[
             )
 
 
-def _kinds_of_outputs(schema: onnx.defs.OpSchema, count: int) -> list[Formal]:
-    """Whether each of so many outputs must be there, may be, or is one of any number."""
-    known = [formal.option for formal in schema.outputs]
+def _are_unknown(node: Node, types: Sequence[Type | None]) -> bool:
+    """Whether the type of a result that is wanted is not known."""
+    return any(found is None and name for found, name in zip(types, node.outputs, strict=True))
+
+
+def _kinds_of_outputs(node: ModelNode, graph: ModelGraph) -> list[Formal]:
+    """Whether each output must be there, may be, or is one of any number; those that ONNX does not know may be."""
+    count = len(node.outputs)
+    if not is_of_onnx(node, graph):
+        return [Formal.Single, *[Formal.Optional] * count][:count]
+    known = [formal.option for formal in graph.schema(node).outputs]
     return [*known, *known[-1:] * count][:count]
 
 
@@ -320,79 +425,3 @@ def used_names(graph: GraphProto) -> set[str]:
     return found
 
 
-def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, tuple[int, ...]]:
-    """The shape of each input, from the model and from what the caller says.
-
-    A name that stands for an extent has one value in the whole model.
-    """
-    names = [item.name for item in given]
-    for name in inputs:
-        if name not in names:
-            raise ModelProblem(
-                f"the model has no input `{name}`{did_you_mean(name, names)}; it has {', '.join(names) or 'none'}"
-            )
-    symbols: dict[str, int] = {}
-    for item in given:
-        if item.name in inputs:
-            _compare(item, tuple(inputs[item.name]), symbols)
-    shapes = {}
-    for item in given:
-        tensor = item.type.tensor_type
-        if not item.type.HasField("tensor_type") or tensor.elem_type == TensorProto.UNDEFINED:
-            kind = item.type.WhichOneof("value") or "of unknown type"
-            raise ModelProblem(
-                f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network"
-            )
-        if tensor.elem_type not in TensorProto.DataType.values():
-            raise ModelProblem(f"the input `{item.name}` is damaged: no element type has the number {tensor.elem_type}")
-        if item.name in inputs:
-            shapes[item.name] = tuple(int(extent) for extent in inputs[item.name])
-            continue
-        found = [d.dim_value if _is_fixed(d) else symbols.get(_symbol(d)) for d in tensor.shape.dim]
-        if not tensor.HasField("shape") or None in found:
-            shown = ",".join(_shown(d) for d in tensor.shape.dim) if tensor.HasField("shape") else "of any rank"
-            example = "x".join(str(extent or "N") for extent in found) or "SHAPE"
-            raise ModelProblem(
-                f"the model leaves the shape of its input `{item.name}` open ({shown}); say it with "
-                f"`--input {item.name}={example}`, with a number for each extent"
-            )
-        shapes[item.name] = tuple(extent for extent in found if extent is not None)
-    return shapes
-
-
-def _compare(item: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
-    """Raise ModelProblem unless `shape` is one that the model allows; learn what its symbols stand for."""
-    tensor = item.type.tensor_type
-    asked = "x".join(map(str, shape))
-    if any(extent < 0 for extent in shape):
-        raise ModelProblem(f"the shape {asked} for the input `{item.name}` has a negative extent")
-    if not tensor.HasField("shape"):
-        return
-    dims = tensor.shape.dim
-    shown = ",".join(map(_shown, dims))
-    if len(dims) != len(shape):
-        raise ModelProblem(
-            f"the input `{item.name}` has {len(dims)} dimensions ({shown}), but {asked} has {len(shape)}; give one "
-            "number for each"
-        )
-    for dim, extent in zip(dims, shape, strict=True):
-        expected = dim.dim_value if _is_fixed(dim) else symbols.setdefault(_symbol(dim) or f"\0{len(symbols)}", extent)
-        if expected != extent:
-            raise ModelProblem(
-                f"the input `{item.name}` of shape {shown} cannot be {asked}: `{_shown(dim)}` is {expected} in "
-                "this model"
-            )
-
-
-def _is_fixed(dim: Any) -> bool:
-    """Whether an extent is a number; some exporters write -1 for one that is not."""
-    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
-
-
-def _symbol(dim: Any) -> str:
-    """The name that stands for an extent wherever it appears; none for ``?``, which stands for any."""
-    return "" if dim.dim_param == "?" else str(dim.dim_param)
-
-
-def _shown(dim: Any) -> str:
-    return str(dim.dim_value) if _is_fixed(dim) else dim.dim_param or "?"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from . import (
+    bytewise,
     convolutions,
     determinants,
     indexing,
@@ -26,12 +27,13 @@ from . import (
     scattering,
     selection,
     signal,
+    trees,
 )
 from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers, recurrent, selection, scattering, sampling, signal, determinants,
+    integers, bytewise, recurrent, selection, scattering, sampling, signal, determinants, trees,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

@@ -4,21 +4,29 @@ With ``x = (q - zx) sx``, constant weights ``w = (p - zw) sw[c]`` and a result t
 
     quantise(sum x w + b[c])  =  clip(round(sum (q - zx) (p - zw) (sx sw[c] / sy) + b[c] / sy) + zy)
 
-and without the last step floats, ``sum (q - zx) (p - zw) (sx sw[c]) + b[c]``.  A Relu in between is the lower end of
-the clip.  Both sides are equal but for rounding in floats: a quantised result differs by one step at most, where the
-value is as good as halfway between two.  That holds where no sum of bytes leaves 32 bits, which is proven from the
-weights, or from the number of products; others stay in floats, which do not wrap around.
+and without the last step floats, ``sum (q - zx) (p - zw) (sx sw[c]) + b[c]``.  Scales and shifts by constants that
+follow, such as a normalisation, change the factors and b; a Relu or Clip in between is an end of the clip.  Both sides
+are equal but for rounding in floats: a quantised result differs by one step at most, where the value is as good as
+halfway between two.  That holds where no sum of bytes leaves 32 bits, which is proven from the weights, or from the
+number of products; others stay in floats, which do not wrap around.
+
+Scales, shifts, sums and products of dequantised operands alone are one pass over bytes, with factors that are known:
+
+    quantise((q - zx) sx a[c] + b[c])    =  clip(round(q (sx a[c] / sy) + (b[c] - zx sx a[c]) / sy) + zy)
+    quantise((q - zx) sx + (p - zw) sw)  =  clip(round(q (sx / sy) + p (sw / sy) - (zx sx + zw sw) / sy) + zy)
+    quantise((q - zx) sx (p - zw) sw)    =  clip(round((q - zx) (p - zw) (sx sw / sy)) + zy)
 
 What moves values, or takes the largest ones, does so with the bytes, where operands and result have one scale and one
-zero point: ``quantise(pool((q - z) s)) = pool(q)``.
+zero point: ``quantise(pool((q - z) s)) = pool(q)``.  Operands of Concat that have others are brought to those first.
 
 The nodes around stay as they are, and go where nothing else reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +35,16 @@ from numpy.typing import NDArray
 from ...ir.dtypes import int_range
 from ..network import Array
 from .building import programs
-from .graph import OWN_DOMAIN, Graph, Node, Quantised
-from .integers import BYTES, folded
+from .graph import OWN_DOMAIN, Graph, Node, Quantised, Type
+from .integers import BYTES, FURTHEST, folded
+from .simplify import affine_of, operand_of
 
 Vector = NDArray[np.float64]
+Rewrite = Callable[[Graph, Node, Mapping[str, Node], "_Result"], "list[Node] | None"]
 
-PRODUCTS = ("Conv", "MatMul", "Gemm")
+NOTHING, OPEN = np.zeros(1), (-math.inf, math.inf)
+SCALED = ("BatchNormalization", "Add", "Sub", "Mul", "Div", "Relu", "Clip")
+"""Operators between dequantised tensors that are one pass over bytes."""
 MOVING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat")
 """Operators whose results are some of the values of their first operand, and of all of them for Concat."""
 MOST = 2**31 - 1
@@ -52,33 +64,57 @@ class _Bytes:
 
 @dataclass(frozen=True)
 class _Result:
-    """The node whose result is computed, and by what it is quantised; a scale of None leaves floats."""
+    """The node whose result is computed, and by what it is quantised; a scale of None leaves floats.
+
+    Quantised is ``clip(v gain[c] + offset[c])`` of the value v, with the clip between `low` and `high`.
+    """
 
     node: Node
     dtype: str = "float32"
     scale: float | None = None
     zero: int = 0
-    is_positive: bool = False
+    gain: Vector = field(default_factory=lambda: np.ones(1))
+    offset: Vector = field(default_factory=lambda: np.zeros(1))
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest byte."""
+        least, most = int_range(self.dtype)
+        if self.scale is None:
+            return 0, 0
+        low, high = (min(max(end / self.scale, -FURTHEST), FURTHEST) for end in (self.low, self.high))
+        return (min(max(round(low) + self.zero, least), most), min(max(round(high) + self.zero, least), most))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the value is quantised as it is."""
+        return bool(np.all(self.gain == 1) and not np.any(self.offset) and (self.low, self.high) == OPEN)
 
 
 def in_integers(graph: Graph) -> None:
     """Rewrite the graph as this module says."""
     made_by = {name: node for node in graph.nodes for name in node.outputs}
     users = graph.users()
-    replaced: dict[int, Node] = {}
+    replaced: dict[int, list[Node]] = {}
     for node in graph.nodes:
-        if node.op in (*PRODUCTS, *MOVING) and not node.domain:
-            result = _result_of(graph, node, users)
-            rewrite = _conv if node.op == "Conv" else _matmul if node.op in PRODUCTS else _moved
-            trial = graph.trial()
-            found = rewrite(trial, node, made_by, result)
-            if found is not None and programs(trial.trial(), found) is not None:
-                for name in set(found.inputs) & (set(trial.constants) - set(graph.constants)):
+        rewrite = _REWRITES.get(node.op) if not node.domain else None
+        result = None if rewrite is None else _result_of(graph, node, users)
+        if rewrite is None or result is None or id(result.node) in replaced:
+            continue
+        trial = graph.trial()
+        found = rewrite(trial, node, made_by, result)
+        if found and all(programs(trial.trial(), part) is not None for part in found):
+            for part in found:
+                for name in set(part.inputs) & (set(trial.constants) - set(graph.constants)):
                     graph.constant(name, trial.constants[name])
-                replaced[id(result.node)] = found
-                graph.note(node, "computed in bytes")
+                graph.types.update((name, trial.types[name]) for name in part.outputs)
+                graph.taken.update(part.outputs)
+            replaced[id(result.node)] = found
+            graph.note(node, "computed in bytes")
     if replaced:
-        graph.nodes = [replaced.get(id(node), node) for node in graph.nodes]
+        graph.nodes = [part for node in graph.nodes for part in replaced.get(id(node), [node])]
         graph.prune()
 
 
@@ -96,23 +132,55 @@ def _bytes_of(graph: Graph, name: str, made_by: Mapping[str, Node]) -> _Bytes | 
 
 
 def _result_of(graph: Graph, node: Node, users: Mapping[str, Sequence[Node]]) -> _Result:
-    """How far a node's result is nobody else's: up to the quantised one, or the node itself."""
-    last, is_positive = node, False
-    following = _only_user(graph, last, users)
-    if following is not None and following.op == "Relu" and not following.domain:
-        last, is_positive = following, True
-        following = _only_user(graph, last, users)
-    is_quantised = following is not None and following.op == "QuantizeLinear" and not following.domain
-    if following is None or not is_quantised or following.inputs[0] != last.outputs[0]:
+    """How far a node's result is nobody else's: up to the quantised one, or the node itself.
+
+    What a node of `SCALED` does to a single tensor is part of it.
+    """
+    axis = len(graph.types[node.outputs[0]].shape) - 1 if node.op == "MatMul" else 1
+    last, found = node, _Result(node)
+    varying = [name for name in node.inputs if name not in graph.constants]
+    if node.op in SCALED and len(varying) == 1:
+        own = _step(graph, node, varying[0], axis, found)
+        if own is None:
+            return found
+        found = own
+    while (following := _only_user(graph, last, users)) is not None:
+        step = _step(graph, following, last.outputs[0], axis, found)
+        if step is None:
+            break
+        last, found = following, step
+    if following is None or following.op != "QuantizeLinear" or following.domain:
         return _Result(node)
     scale, zero = (graph.constants.get(name) for name in (*following.inputs[1:], "")[:2])
     dtype = graph.types[following.outputs[0]].dtype
     is_plain = scale is not None and scale.size == 1 and _are_scales(scale)
-    is_plain &= len(following.inputs) < 3 or zero is not None
+    is_plain &= following.inputs[0] == last.outputs[0] and (len(following.inputs) < 3 or zero is not None)
     if not is_plain or scale is None or dtype not in BYTES or (zero is not None and zero.size != 1):
         return _Result(node)
     start = 0 if zero is None else int(zero.reshape(()))
-    return _Result(following, dtype, float(scale.reshape(())), start, is_positive)
+    return replace(found, node=following, dtype=dtype, scale=float(scale.reshape(())), zero=start)
+
+
+def _step(graph: Graph, node: Node, source: str, axis: int, found: _Result) -> _Result | None:
+    """What is quantised after one node more, of `source`: a clip, or a scale and a shift that come before any clip."""
+    if node.domain or any(node.outputs[1:]):
+        return None
+    if node.op == "Relu":
+        return replace(found, low=max(found.low, 0.0), high=max(found.high, 0.0))
+    if node.op == "Clip" and node.inputs[0] == source:
+        ends = [graph.constants.get(name) if name else None for name in (*node.inputs[1:], "", "")[:2]]
+        is_open = any(name and end is None for name, end in zip(node.inputs[1:], ends, strict=False))
+        if is_open or {"min", "max"} & set(node.values) or any(end is not None and end.size != 1 for end in ends):
+            return None
+        low, high = (given if end is None else float(end.reshape(())) for end, given in zip(ends, OPEN, strict=True))
+        low, high = (min(max(end, low), high) for end in (found.low, found.high))
+        return replace(found, low=low, high=high) if low <= high else None
+    is_clipped = (found.low, found.high) != OPEN
+    at = None if is_clipped or len(graph.types[node.outputs[0]].shape) <= axis else operand_of(graph, node)
+    affine = None if at is None or node.inputs[at] != source else affine_of(graph, node, at, axis)
+    if affine is None or not (np.isfinite(affine.scale).all() and np.isfinite(affine.shift).all()):
+        return None
+    return replace(found, gain=found.gain * affine.scale, offset=found.offset * affine.scale + affine.shift)
 
 
 def _are_scales(scale: Array) -> bool:
@@ -125,7 +193,7 @@ def _only_user(graph: Graph, node: Node, users: Mapping[str, Sequence[Node]]) ->
     return readers[0] if len(readers) == 1 and node.outputs[0] not in graph.outputs else None
 
 
-def _conv(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> Node | None:
+def _conv(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> list[Node] | None:
     x, w = _bytes_of(graph, node.inputs[0], made_by), graph.quantised.get(node.inputs[1])
     if x is None or w is None:
         return None
@@ -134,14 +202,15 @@ def _conv(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result
     if weights is None or scale is None or bias is None or bias.size not in (1, len(weights)):
         return None
     rows = weights.astype(np.float64).reshape(len(weights), -1)
-    if _reach(graph, x, np.abs(rows).sum(axis=1), bias / (x.scale * scale)) > MOST:
+    scaled = _scaled(x.scale * scale, bias, result)
+    if scaled is None or _reach(graph, x, np.abs(rows).sum(axis=1), scaled) > MOST:
         return None
-    vectors = _epilogue(-x.zero * rows.sum(axis=1), x.scale * scale, bias, result, len(weights))
-    operands = x.tensor, _constant(graph, node, weights)
-    return _node(graph, "ConvOfBytes", node, result, operands, vectors, {"fill": x.zero})
+    vectors = _epilogue(-x.zero * rows.sum(axis=1), scaled, len(weights))
+    inputs = [x.tensor, _constant(graph, node, weights), *_named(graph, node, vectors)]
+    return [_node("ConvOfBytes", node, result, inputs, {"fill": x.zero})]
 
 
-def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> Node | None:
+def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> list[Node] | None:
     """Products with constant weights, and such of two tensors, whose zero points are both known."""
     values = node.values
     is_gemm = node.op == "Gemm"
@@ -158,11 +227,11 @@ def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Resu
         if b is None or len(graph.types[node.inputs[1]].shape) < 2:
             return None
         count = graph.types[node.inputs[0]].shape[-1]
-        if _reach(graph, a, np.full(1, float(count * _largest(graph, b))), np.zeros(1)) > MOST:
+        scaled = _scaled(np.full(1, a.scale * b.scale), bias, result)
+        if scaled is None or _reach(graph, a, np.full(1, float(count * _largest(graph, b))), scaled) > MOST:
             return None
-        vectors = _epilogue(np.zeros(1), np.full(1, a.scale * b.scale), bias, result, channels)
-        zeros = {"fill": a.zero, "other": b.zero}
-        return _node(graph, "MatMulOfBytes", node, result, (a.tensor, b.tensor), vectors, zeros)
+        inputs = [a.tensor, b.tensor, *_named(graph, node, _epilogue(NOTHING, scaled, channels))]
+        return [_node("MatMulOfBytes", node, result, inputs, {"fill": a.zero, "other": b.zero})]
     turned = bool(values.get("transB", 0))
     axis = 0 if turned else w.data.ndim - 1
     weights, scale = _folded(w, axis), _along(w, axis)
@@ -170,11 +239,12 @@ def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Resu
         return None
     weights = np.ascontiguousarray(weights.T) if turned else weights
     columns = np.abs(weights.astype(np.float64)).sum(axis=-2)
-    if _reach(graph, a, columns, bias / (a.scale * scale)) > MOST:
+    scaled = _scaled(a.scale * scale, bias, result)
+    if scaled is None or _reach(graph, a, columns, scaled) > MOST:
         return None
-    vectors = _epilogue(np.zeros(1), a.scale * scale, bias, result, channels)
-    names = a.tensor, _constant(graph, node, weights)
-    return _node(graph, "MatMulOfBytes", node, result, names, vectors, {"fill": a.zero, "other": 0})
+    vectors = _named(graph, node, _epilogue(NOTHING, scaled, channels))
+    inputs = [a.tensor, _constant(graph, node, weights), *vectors]
+    return [_node("MatMulOfBytes", node, result, inputs, {"fill": a.zero, "other": 0})]
 
 
 def _largest(graph: Graph, operand: _Bytes) -> int:
@@ -183,27 +253,75 @@ def _largest(graph: Graph, operand: _Bytes) -> int:
     return max(operand.zero - low, high - operand.zero)
 
 
-def _reach(graph: Graph, operand: _Bytes, weights: Vector, steps: Vector) -> float:
-    """The largest that a sum of bytes, counted from their zero points, may be with a bias of so many `steps`.
+def _reach(graph: Graph, operand: _Bytes, weights: Vector, scaled: _Scaled) -> float:
+    """The largest that a sum of bytes, counted from their zero points, may be with what is added to it.
 
     `weights` are the sums of the absolute weights of each channel.  What is added up on the way may wrap around.
     """
+    steps = NOTHING if scaled.steps is None else scaled.steps
     return float(_largest(graph, operand) * weights.max(initial=0.0) + np.abs(steps).max(initial=0.0))
 
 
-def _moved(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> Node | None:
+def _moved(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> list[Node] | None:
     """What only moves values, or takes the largest, of the bytes themselves."""
-    if result.node is node or result.is_positive or any(node.outputs[1:]):
+    if result.scale is None or not result.is_plain or any(node.outputs[1:]):
         return None
     count = len(node.inputs) if node.op == "Concat" else 1
-    operands = [_bytes_of(graph, name, made_by) for name in node.inputs[:count]]
-    for operand in operands:
-        if operand is None or (operand.scale, operand.zero) != (result.scale, result.zero):
+    tensors, before = [], []
+    for name in node.inputs[:count]:
+        operand = _bytes_of(graph, name, made_by)
+        if operand is None:
             return None
-        if graph.types[operand.tensor].dtype != result.dtype:
-            return None
-    tensors = [operand.tensor for operand in operands if operand is not None]
-    return replace(node, inputs=(*tensors, *node.inputs[count:]), outputs=result.node.outputs)
+        tensor = operand.tensor
+        if (operand.scale, operand.zero, graph.types[tensor].dtype) != (result.scale, result.zero, result.dtype):
+            if node.op != "Concat":
+                return None
+            tensor = graph.fresh(f"{name}/bytes")
+            graph.types[tensor] = Type(graph.types[name].shape, result.dtype)
+            into = replace(result, node=replace(result.node, outputs=(tensor,)))
+            made = _rescaled(graph, node, operand, into)
+            if made is None:
+                return None
+            before.append(made)
+        tensors.append(tensor)
+    return [*before, replace(node, inputs=(*tensors, *node.inputs[count:]), outputs=result.node.outputs)]
+
+
+def _scaled_alone(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> list[Node] | None:
+    """Scales, shifts and clips of one dequantised tensor, or the sum or product of two."""
+    operands = [_bytes_of(graph, name, made_by) for name in node.inputs if name not in graph.constants]
+    if result.scale is None or any(operand is None for operand in operands) or any(node.outputs[1:]):
+        return None
+    if len(operands) == 1 and operands[0] is not None:
+        made = _rescaled(graph, node, operands[0], result)
+        return None if made is None else [made]
+    if len(operands) != 2 or node.op not in ("Add", "Sub", "Mul") or result.gain.size + result.offset.size > 2:
+        return None
+    a, b = (operand for operand in operands if operand is not None)
+    gain, offset = float(result.gain[0]) / result.scale, float(result.offset[0]) / result.scale
+    if node.op == "Mul":
+        numbers = [np.full(1, operand.zero, np.int32) for operand in (a, b)]
+        numbers += [np.full(1, number, np.float32) for number in (a.scale * b.scale * gain, offset)]
+    else:
+        factors = a.scale * gain, (-b.scale if node.op == "Sub" else b.scale) * gain
+        offset -= a.zero * factors[0] + b.zero * factors[1]
+        numbers = [np.full(1, number, np.float32) for number in (*factors, offset)]
+    if not all(np.isfinite(number).all() for number in numbers):
+        return None
+    inputs = [a.tensor, b.tensor, *_named(graph, node, numbers)]
+    return [_node("MulOfBytes" if node.op == "Mul" else "AddOfBytes", node, result, inputs, {})]
+
+
+def _rescaled(graph: Graph, node: Node, operand: _Bytes, result: _Result) -> Node | None:
+    """Bytes of another scale and zero point, with what is done in between."""
+    assert result.scale is not None
+    factor = np.asarray(operand.scale * result.gain / result.scale)
+    addend = np.asarray(result.offset / result.scale - operand.zero * factor)
+    channels = graph.types[operand.tensor].shape[1] if max(factor.size, addend.size) > 1 else 1
+    vectors = [np.broadcast_to(vector, (channels,)).astype(np.float32) for vector in (factor, addend)]
+    if not all(np.isfinite(vector).all() for vector in vectors):
+        return None
+    return _node("AffineOfBytes", node, result, [operand.tensor, *_named(graph, node, vectors)], {})
 
 
 def _folded(w: Quantised, axis: int) -> Array | None:
@@ -233,42 +351,69 @@ def _bias(graph: Graph, node: Node, at: int) -> Vector | None:
     return bias.astype(np.float64).reshape(-1)
 
 
-def _epilogue(total: Vector, scale: Vector, bias: Vector, result: _Result, channels: int) -> list[Array | None]:
-    """The vectors ``shift``, ``factor`` and ``addend`` of `integers.Epilogue`.
+@dataclass(frozen=True)
+class _Scaled:
+    """A sum in steps of the result, ``v factor[c] + addend[c]``; of the addend as a number of `steps` of the sum, too.
 
-    A bias that is a whole number of steps of the sum, as of quantised models, is added to the sum.
+    These are None where some are not whole.
     """
-    steps = np.broadcast_to(bias / scale, (channels,))
+
+    factor: Vector
+    addend: Vector
+    steps: Vector | None
+
+
+def _scaled(scale: Vector, bias: Vector, result: _Result) -> _Scaled | None:
+    """What becomes of sums of a scale and their bias; None where float32 does not hold it.
+
+    A bias that is a whole number of steps of the sum, as of quantised models, can be added to the sum.
+    """
+    scale, bias = scale * result.gain, bias * result.gain + result.offset
+    unit = 1.0 if result.scale is None else result.scale
+    found = _Scaled(scale / unit, bias / unit, None)
+    if not max(np.abs(found.factor).max(), np.abs(found.addend).max()) < np.finfo(np.float32).max:
+        return None
+    if not np.all(scale):
+        return found
+    steps = bias / scale
     missed = np.abs(bias - np.rint(steps) * scale)
     allowed = np.maximum(ROUNDED * np.abs(bias), 0.0 if result.scale is None else UNSEEN * result.scale)
     is_whole = bool(np.all(missed <= allowed) and np.all(np.abs(steps) < 2**30))
-    shift = np.broadcast_to(total + (np.rint(steps) if is_whole else 0), (channels,)).astype(np.int64).astype(np.int32)
-    unit = 1.0 if result.scale is None else result.scale
-    factor = np.broadcast_to(scale / unit, (channels,)).astype(np.float32)
-    addend = None if is_whole else np.broadcast_to(bias / unit, (channels,)).astype(np.float32)
-    return [shift if np.any(shift) else None, factor, addend]
+    return replace(found, steps=np.rint(steps)) if is_whole else found
 
 
-def _node(
-    graph: Graph,
-    op: str,
-    node: Node,
-    result: _Result,
-    operands: tuple[str, str],
-    vectors: Sequence[Array | None],
-    zeros: Mapping[str, int],
-) -> Node | None:
-    low, high = int_range(result.dtype) if result.dtype in BYTES else (0, 0)
+def _epilogue(total: Vector, scaled: _Scaled, channels: int) -> list[Array | None]:
+    """The vectors ``shift``, ``factor`` and ``addend`` of `integers.Epilogue`; `total` is what sums lack."""
+    steps = NOTHING if scaled.steps is None else scaled.steps
+    shift = np.broadcast_to(total + steps, (channels,)).astype(np.int64).astype(np.int32)
+    factor, addend = (np.broadcast_to(v, (channels,)).astype(np.float32) for v in (scaled.factor, scaled.addend))
+    return [shift if np.any(shift) else None, factor, addend if scaled.steps is None else None]
+
+
+def _named(graph: Graph, node: Node, vectors: Sequence[Array | None]) -> list[str]:
+    """The names of new constants; of absent ones nothing."""
+    return ["" if v is None else _constant(graph, node, v) for v in vectors]
+
+
+def _node(op: str, node: Node, result: _Result, inputs: Sequence[str], zeros: Mapping[str, int]) -> Node:
+    """A node for the programs of `integers` and `bytewise`."""
+    low, high = result.ends
     values: dict[str, Any] = {**node.values, **zeros, "zero": result.zero, "low": low, "high": high}
-    if result.is_positive:
-        values["low"] = max(low, result.zero)
-    inputs = [*operands, *("" if v is None else _constant(graph, node, v) for v in vectors)]
-    while not inputs[-1]:
-        inputs.pop()
-    return Node(op, OWN_DOMAIN, node.name, tuple(inputs), result.node.outputs, values)
+    given = list(inputs)
+    while not given[-1]:
+        given.pop()
+    return Node(op, OWN_DOMAIN, node.name, tuple(given), result.node.outputs, values)
 
 
 def _constant(graph: Graph, node: Node, value: Array) -> str:
     name = graph.fresh(f"{node.outputs[0]}/bytes")
     graph.constant(name, np.ascontiguousarray(value))
     return name
+
+
+_REWRITES: Mapping[str, Rewrite] = {
+    "Conv": _conv,
+    **dict.fromkeys(("MatMul", "Gemm"), _matmul),
+    **dict.fromkeys(MOVING, _moved),
+    **dict.fromkeys(SCALED, _scaled_alone),
+}

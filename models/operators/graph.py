@@ -49,6 +49,8 @@ class Node:
     outputs: tuple[str, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
     """The attributes as Python and NumPy values."""
+    version: int = 0
+    """The version of its operator set; 0 for the one that the graph has of its domain."""
 
     @property
     def outer(self) -> tuple[str, ...]:
@@ -63,6 +65,17 @@ class Node:
     def __str__(self) -> str:
         called = f" `{self.name}`" if self.name else ""
         return f"{self.op}{called} (of `{self.outputs[0]}`)" if self.outputs else f"{self.op}{called}"
+
+
+@dataclass(frozen=True)
+class Choice(Node):
+    """A choice at run time: the first input, of one element, says which of two graphs computes the results.
+
+    The other inputs are those of both graphs, in their order, and the results are their outputs.  A text in the place
+    of a graph says why it cannot be computed, which is an error when it is chosen.
+    """
+
+    branches: tuple[Graph | str, Graph | str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,7 @@ class Graph:
 
     def opset(self, node: Node) -> int:
         """The version of the operators of a node's domain."""
-        return self.opsets.get(node.domain, 0)
+        return node.version or self.opsets.get(node.domain, 0)
 
     def trial(self) -> Graph:
         """The same graph, in which a node is built to see whether it can be: tensors that are made stay out of this."""

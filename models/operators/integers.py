@@ -31,6 +31,8 @@ from .pointwise import broadcast
 from .site import Builder, Built, Site
 
 BYTES = ("int8", "uint8")
+FURTHEST = 256
+"""More steps than lie between any two bytes."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Epilogue:
     def vectors(self) -> dict[str, Array]:
         """The vectors that a program reads, by name."""
         named = {"shift": self.shift, "factor": self.factor, "addend": self.addend}
+        if self.dtype in BYTES:
+            named["zero"] = np.full(1, self.zero, np.int32)
         return {name: np.ascontiguousarray(v) for name, v in named.items() if v is not None}
 
     def text(self, at: str) -> str:
@@ -68,9 +72,22 @@ class Epilogue:
 
     def rounded(self, value: str) -> str:
         """A float as bytes."""
-        low, high = (literal(float(bound), "float32") for bound in (self.low, self.high))
-        shifted = f"T.nearbyint({value})" + (f" + {literal(float(self.zero), 'float32')}" if self.zero else "")
-        return f"T.Cast({self.dtype!r}, T.max(T.min({shifted}, {high}), {low}))"
+        low, high = int_range(self.dtype)
+        least = self.low - self.zero if self.low > low else -FURTHEST
+        most = self.high - self.zero if self.high < high else FURTHEST
+        return in_steps(value, self.dtype, element("zero", ["0"]), (least, most))
+
+
+def in_steps(value: str, dtype: str, zero: str, ends: tuple[int, int] = (-FURTHEST, FURTHEST)) -> str:
+    """A float as bytes, ``clip(round(value) + zero)``, as script text; `ends` are those of the rounded value.
+
+    Between these it is a whole number by one instruction, and where they are the furthest, clipping is what it is
+    without them.  The zero point is data: what differs in it alone is one program.
+    """
+    least, most = (literal(float(end), "float32") for end in ends)
+    whole = f"T.Cast('int32', T.nearbyint(T.max(T.min({value}, {most}), {least}))) + {zero}"
+    low, high = (literal(end, "int32") for end in int_range(dtype))
+    return f"T.Cast({dtype!r}, T.max(T.min({whole}, {high}), {low}))"
 
 
 def folded(weights: Array, zero: Array | None, axis: int) -> Array | None:
@@ -124,7 +141,10 @@ def _steps(epilogue: Epilogue, at: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Factor:
-    """An operand of a product: the tensor, its shape and type, and the zero point, known or read from a tensor."""
+    """An operand of a product: the tensor, its shape and type, and the zero point, known or read from a tensor.
+
+    Of the second operand a tensor may have one for each column.
+    """
 
     tensor: int | str
     shape: tuple[int, ...]
@@ -163,7 +183,8 @@ def product(site: Site, a: Factor, b: Factor, sums: Array | None, epilogue: Epil
             continue
         program.inputs([(name, site.shape(at))], site.dtype(at))
         passed.append(at)
-        zeros.append(f"T.Cast('int32', {element(name, ['0'] * len(site.shape(at)))})")
+        place = ["vj{i}"] if name == "zb" and site.shape(at) == out[-1:] else ["0"] * len(site.shape(at))
+        zeros.append(f"T.Cast('int32', {element(name, place)})")
     zero_a, zero_b = zeros
     for name, vector in epilogue.vectors().items():
         program.inputs([(name, vector.shape)], str(vector.dtype))
@@ -207,14 +228,14 @@ def _sums(program: Program, name: str, axes: Sequence[tuple[str, int]], k: int, 
     program.add(f"sum_{name}", loops, f"{target} = {target} + {value}", f"{target} = {program.zero()}")
 
 
-def _zero(site: Site, at: int) -> tuple[int, int | None] | None:
-    """A zero point: its value, or the input that has it; None where there is one for each place of a dimension."""
+def _zero(site: Site, at: int, columns: tuple[int, ...] = ()) -> tuple[int, int | None] | None:
+    """A zero point: its value, or the input that has it, for all or for `columns`; None where it is for others."""
     if not site.has(at):
         return 0, None
     value = site.constant(at)
-    if value is not None:
-        return (int(value.reshape(-1)[0]), None) if value.size == 1 or not np.ptp(value) else None
-    return (0, at) if site.shape(at) in ((), (1,)) else None
+    if value is not None and (value.size == 1 or not np.ptp(value)):
+        return int(value.reshape(-1)[0]), None
+    return (0, at) if site.shape(at) in ((), (1,), columns) else None
 
 
 def _weights(site: Site, at: int, zero_at: int, axis: int) -> Array | None:
@@ -235,7 +256,7 @@ def _factors(site: Site, a: int, b: int, za: int, zb: int) -> tuple[Factor, Fact
     if weights is not None and weights.ndim > 1:
         sums = weights.astype(np.int32).sum(axis=-2, dtype=np.int32)
         return left, Factor(site.new_constant(weights), weights.shape, str(weights.dtype)), sums
-    second = _zero(site, zb)
+    second = _zero(site, zb, site.shape(b)[-1:])
     return None if second is None else (left, Factor(b, site.shape(b), site.dtype(b), *second), None)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.dtypes import int_range
 from ...space.workloads.precision import plain
 from ...space.workloads.text import Program, element, literal
+from .integers import in_steps
 from .movement import point
 from .site import Builder, Built, Site
 
@@ -46,11 +46,8 @@ def _quantize(site: Site) -> Built:
     if made is None or kind not in ("int8", "uint8") or site.dtype() != "float32" or site.dtype(1) != "float32":
         return None
     program, loads, names, passed = made
-    text = f"T.nearbyint({loads[0]} / {loads[1]})"
-    if len(loads) > 2:
-        text += f" + T.Cast('float32', {loads[2]})"
-    low, high = (literal(bound, "float32") for bound in int_range(kind))
-    return _finished(site, program, names, passed, f"T.Cast({kind!r}, T.min(T.max({text}, {low}), {high}))")
+    zero = f"T.Cast('int32', {loads[2]})" if len(loads) > 2 else literal(0, "int32")
+    return _finished(site, program, names, passed, in_steps(f"{loads[0]} / {loads[1]}", kind, zero))
 
 
 def _dequantize(site: Site) -> Built:

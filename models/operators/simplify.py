@@ -42,11 +42,11 @@ def simplify(graph: Graph) -> None:
     nodes: list[Node] = []
     place: dict[str, int] = {}
     for node in graph.nodes:
-        at = None if decisive.intersection(node.outputs) else _operand(graph, node)
+        at = None if decisive.intersection(node.outputs) else operand_of(graph, node)
         source = "" if at is None else node.inputs[at]
         before = nodes[place[source]] if source in place else None
         axis = len(graph.types[source].shape) - 1 if before is not None and before.op == "MatMul" else 1
-        affine = None if at is None else _affine(graph, node, at, axis)
+        affine = None if at is None else affine_of(graph, node, at, axis)
         if affine is not None and before is not None and len(users[source]) == 1 and source not in graph.outputs:
             merged = _merged(graph, before, node, affine)
             if merged is not None:
@@ -63,8 +63,8 @@ def simplify(graph: Graph) -> None:
     graph.prune()
 
 
-def _operand(graph: Graph, node: Node) -> int | None:
-    """The one input of an operator of rule 1 or 2 that is not constant, if its type is the result's."""
+def operand_of(graph: Graph, node: Node) -> int | None:
+    """The number of the one input of an operator of rule 1 or 2 that is not constant, if its type is the result's."""
     if node.domain not in ("", OWN_DOMAIN) or node.op not in (
         "BatchNormalization",
         "Affine",
@@ -82,7 +82,7 @@ def _operand(graph: Graph, node: Node) -> int | None:
     return candidates[0] if source == result and is_float and len(result.shape) > 1 else None
 
 
-def _affine(graph: Graph, node: Node, at: int, axis: int) -> Affine | None:
+def affine_of(graph: Graph, node: Node, at: int, axis: int) -> Affine | None:
     """What a node does to its input `at`, if that is a scale and a shift along `axis`."""
     shape = graph.types[node.outputs[0]].shape
     channels = shape[axis]
@@ -117,8 +117,8 @@ def _merged(graph: Graph, before: Node, node: Node, affine: Affine) -> Node | No
     weights = graph.constants.get(before.inputs[1]) if len(before.inputs) > 1 else None
     if before.op in _SCALED and not before.domain and weights is not None:
         return _SCALED[before.op](graph, before, node, affine, weights)
-    at = _operand(graph, before)
-    first = None if at is None else _affine(graph, before, at, 1)
+    at = operand_of(graph, before)
+    first = None if at is None else affine_of(graph, before, at, 1)
     if (
         at is None
         or first is None

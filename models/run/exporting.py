@@ -33,10 +33,9 @@ def library_of(network: Network, kernels: Mapping[str, Kernel], plan: Plan, name
     """The library `name` of a planned network.  Raises UsageError for one that has operators without programs."""
     if target.kind != "cpu":
         raise UsageError(f"networks leave for CPUs, but `{network.name}` was compiled for {target.kind}")
-    for node in network.foreign:
+    for node in network.called:
         raise UsageError(
-            f"`{network.name}` cannot leave: its operator `{node.name}` ({node.op}) has no program here and runs "
-            f"through the reference implementation of ONNX, which needs Python"
+            f"`{network.name}` cannot leave: its operator `{node.name}` ({node.op}) is no program and runs in Python"
         )
     for given in network.outputs:
         if given in network.constants or given in network.inputs:

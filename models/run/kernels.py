@@ -14,7 +14,7 @@ from ...search.workers import kernel_cache
 from ...search.workers.executor import TOO_LATE
 from ...search.workers.programs import candidate, estimated
 from ...search.workers.protocol import Build, Built, Compiled, Failed, to_text
-from ...search.workers.spread import build_on_all_cores
+from ...search.workers.spread import build_here
 from ...space.interface import PACKED_AHEAD
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def passed(node: Operator, kernel: Kernel) -> list[tuple[str, Argument]]:
 
 
 def kernels_of(
-    tasks: Sequence[NetworkTask], database: Database | None, build: Builder = build_on_all_cores
+    tasks: Sequence[NetworkTask], database: Database | None, build: Builder = build_here
 ) -> dict[str, Kernel]:
     """A kernel for every operator of the tasks, by the operator's name.
 

@@ -22,8 +22,8 @@ from ...errors import UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
-from ..evaluate import run_foreign
-from ..network import Foreign, Network, Operator, Tensor, problems
+from ..evaluate import chosen, looked_up, run_foreign
+from ..network import Branches, Called, Foreign, Lookup, Network, Operator, Tensor, problems
 from .plan import plan
 from .report import Row, report
 
@@ -57,6 +57,11 @@ class Model:
         self._chain = load_chain(tuple(self.plan.calls.values()), self.plan.blocks, target.kind)
         for place, array in self.plan.packed:
             self._chain.write(place, array)
+        self._inner = {
+            node.name: tuple(None if isinstance(part, str) else Model(part, kernels, target) for part in node.networks)
+            for node in network.nodes
+            if isinstance(node, Branches)
+        }
         self._segments = self._cut()
         self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
         self.values: dict[str, Array] = {}
@@ -87,7 +92,7 @@ class Model:
 
     def _native_call(self) -> Callable[..., bool] | None:
         """One call for the whole network, where kernels compute it all in the caller's memory."""
-        if not isinstance(self._chain, CpuChain) or self.network.foreign or self._moves.copies:
+        if not isinstance(self._chain, CpuChain) or self.network.called or self._moves.copies:
             return None
         given = zip((*self.network.inputs, *self.network.outputs), (*self._given, *self._results), strict=True)
         arguments = [
@@ -233,16 +238,27 @@ class Model:
             if last > first:
                 segments.append(_native(self._chain, first, last))
             first = last
-            segments.append(self._foreign(node))
+            segments.append(self._called(node))
         if last > first:
             segments.append(_native(self._chain, first, last))
         return segments
 
-    def _foreign(self, node: Foreign) -> Callable[[list[float] | None], None]:
+    def _called(self, node: Called) -> Callable[[list[float] | None], None]:
+        inner = self._inner.get(node.name, (None, None))
+
         def run(profile: list[float] | None) -> None:
             began = time.perf_counter()
             arrays = {name: self._read(name) for name in node.inputs}
-            for name, value in run_foreign(node, arrays).items():
+            if isinstance(node, Foreign):
+                found = run_foreign(node, arrays)
+            elif isinstance(node, Lookup):
+                found = {node.outputs[0]: looked_up(node, arrays[node.inputs[0]])}
+            else:
+                model = inner[chosen(node, arrays[node.inputs[0]])]
+                assert model is not None
+                given = [np.ascontiguousarray(arrays[name]) for name in node.inputs[1:]]
+                found = dict(zip(node.outputs, model._run(given, None), strict=True))
+            for name, value in found.items():
                 self._write(name, value)
             if profile is not None:
                 profile.append(time.perf_counter() - began)
@@ -339,7 +355,7 @@ class _Moves:
     def _touched_here(self) -> list[tuple[bool, int, int]]:
         """Arrays of the caller in which tensors lie that Python reads or writes, each with its block."""
         network, plan = self._model.network, self._model.plan
-        names = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+        names = {name for node in network.called for name in (*node.inputs, *node.outputs)}
         names |= {name for _, name in (*self._copied_in, *self._copied_out)}
         touched = {plan.places[name].block for name in names if name in plan.places}
         found = [(i, k, plan.lent[(network.inputs if i else network.outputs)[k]]) for i, k, _ in self._lent]

@@ -56,8 +56,7 @@ def plan(network: Network, kernels: Mapping[str, Kernel], target: Target, in_pla
     lent = {name: number for number, name in enumerate(sharing.lent, FIRST_LENT)}
     initialised = [name for name, lying in sharing.layouts.items() if lying.initialised]
     if target.kind == "cpu" and in_place:
-        fixed = frozenset({*lent, *initialised, *network.outputs, *sharing.shared})
-        kernels = overwriting(network, kernels, sharing.layouts, fixed)
+        kernels = overwriting(network, kernels, sharing)
     owners = _owners(network, kernels, sharing)
     arena = best_fit(_spans(network, kernels, sharing, owners), alignment)
     places = {name: _place(owners[name], lent, arena) for name in sharing.layouts}

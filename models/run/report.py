@@ -12,7 +12,7 @@ from ...backends.executable import Memory
 from ...ir.expr import Call, Const, Expr, Load
 from ...ir.stmt import stores
 from ..edges import arguments_of
-from ..network import Foreign, Network, Node
+from ..network import Foreign, Network, Node, Operator
 
 if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc
@@ -25,7 +25,8 @@ class Row:
     """One operator of a model.
 
     `program` is the name of its program, or its ONNX type where that runs by the reference implementation (`origin`
-    "fallback"); other origins are "tuned", "estimated" and "untuned", and "view" of an operator that has nothing to do
+    "fallback"); other origins are "tuned", "estimated" and "untuned", "called" of branches and look-ups of texts, which
+    Python calls, and "view" of an operator that has nothing to do
     because its tensors lie in one another.  `recorded_us` is what the kernel took when it was tuned by itself.
     `layouts` has a text for each tensor that it passes, constants left out; `copied` are the bytes that it moves
     without computing: its own intermediates, and all of an operator that only moves.
@@ -64,10 +65,11 @@ def _row(
     network: Network, node: Node, kernel: Kernel | None, seconds: float, total: float, roof: Roof | None
 ) -> Row:
     share = seconds / total if total else 0.0
-    if isinstance(node, Foreign):
+    if not isinstance(node, Operator):
+        origin = "fallback" if isinstance(node, Foreign) else "called"
         names = [name for name in (*node.inputs, *node.outputs) if name and name not in network.constants]
         layouts = tuple(f"{name}: as given" for name in names)
-        return Row(node.name, node.op, seconds * 1e6, share, "fallback", "", None, layouts, 0, False, 0.0, None)
+        return Row(node.name, node.op, seconds * 1e6, share, origin, "", None, layouts, 0, False, 0.0, None)
     lying = tuple(f"{n}: {layout_text(a)}" for n, a in arguments_of(node) if n not in network.constants)
     if kernel is None:
         return Row(node.name, node.func.name, 0.0, 0.0, "view", "", None, lying, 0, True, 0.0, None)

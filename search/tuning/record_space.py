@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,17 +61,26 @@ class Part:
     rows: NDArray[np.int64]
 
 
-def choose(
-    space: Space, features: FeatureMap, size: int, sketches: int, seed: int, pins: Mapping[str, str] | None = None
-) -> list[Part]:
-    """About `size` candidates in so many sketches, by chance.  Raises UsageError where pins leave none."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which part of a space is recorded: about `size` candidates of so many `sketches`, with these pins."""
+
+    size: int
+    sketches: int = 2
+    seed: int = 0
+    pins: Mapping[str, str] = field(default_factory=dict)
+
+
+def choose(space: Space, features: FeatureMap, wanted: Wanted) -> list[Part]:
+    """The wanted candidates, by chance.  Raises UsageError where pins leave none."""
     try:
-        search_space = SearchSpace(space, pins)
+        search_space = SearchSpace(space, wanted.pins)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    rng = np.random.default_rng([seed, 11])
-    numbers = sorted(rng.permutation(search_space.open)[:sketches].tolist())
-    parts = [Part(n, _sublattice(search_space, features, n, -(-size // len(numbers)), rng)) for n in numbers]
+    rng = np.random.default_rng([wanted.seed, 11])
+    numbers = sorted(rng.permutation(search_space.open)[: wanted.sketches].tolist())
+    each = -(-wanted.size // len(numbers))
+    parts = [Part(n, _sublattice(search_space, features, n, each, rng)) for n in numbers]
     return [part for part in parts if len(part.rows)]
 
 
@@ -260,22 +269,21 @@ class Recorder:
 
 
 def record_space(
-    task: Task, path: Path, executor: Executor, *, size: int, sketches: int = 2, seed: int = 0,
-    pins: Mapping[str, str] | None = None, seconds: float | None = None, tell: Tell = print,
-) -> Recording | None:  # fmt: skip
+    task: Task, path: Path, executor: Executor, wanted: Wanted, seconds: float | None = None, tell: Tell = print
+) -> Recording | None:
     """Measure part of a task's space into `path`; None where `seconds` ended it and a later call may go on."""
     from ...cost_model.features import FeatureMap
     from ...space.design.space import generate
 
     space = generate(task.work.func, task.target, task.interface)
     features = FeatureMap(space.sketches, task.target)
-    parts = choose(space, features, size, sketches, seed, pins)
+    parts = choose(space, features, wanted)
     if not parts:
         raise NoSchedule(f"the rules find nothing to schedule in {task.work}")
     about = {
         "workload": task.work.name, "params": dict(task.work.params), "interface": dict(task.interface),
-        "target": task.target.key, "space": space.version, "size": size, "sketches": sketches, "seed": seed,
-        "pins": dict(pins or {}), "candidates": sum(len(part.rows) for part in parts),
+        "target": task.target.key, "space": space.version, **asdict(wanted),
+        "candidates": sum(len(part.rows) for part in parts),
     }  # fmt: skip
     progress = Progress(path.with_name(path.name + ".part"), about)
     recorder = Recorder(task, space, parts, progress, executor)

@@ -108,6 +108,7 @@ class RayExecutor:
         self._session = RaySession(address, threads)
         self._calls: RayCalls | None = None
         self._is_lost = False
+        self._is_late = False
         self._first_here = first_here
         self._is_scaled = not first_here
         self._actors: dict[str, ActorPool] = {}
@@ -145,8 +146,9 @@ class RayExecutor:
                     settled = settled or time.monotonic() + UP_SECONDS
                     if time.monotonic() > settled or not any(pool.is_starting_here() for pool in self._actors.values()):
                         return
-                elif self._session.is_slow and not self._actors:
-                    return  # benches of this process do what there is to do, until it is there
+                elif self._session.is_slow:  # benches of this process do what there is to do, until it is there
+                    self._go_on_beside()
+                    return
             except RayLost as error:
                 self._go_on_without(str(error))
             if tell is not None:
@@ -234,15 +236,23 @@ class RayExecutor:
         self.notes += pool.notes
         pool.notes.clear()
 
+    def _go_on_beside(self) -> None:
+        """Do what Ray is to do until it is there."""
+        self._session.start_beside()
+        if not self._is_late:
+            self._is_late = True
+            self.notes.append("the local Ray is slow to start; this process builds and measures by itself until then")
+
     def _go_on_without(self, reason: str) -> None:
         """Take over what Ray was to do."""
         self._is_lost = True
         for pool in self._actors.values():
             pool.stop_busy()
         what = f"Ray was lost ({reason})" if self._actors else reason
+        if self._actors or not self._is_late:  # where it has not come up, that was said
+            self.notes.append(f"{what}; this process builds and measures by itself from here on")
         self._actors = {}
         self._session.abandon()
-        self.notes.append(f"{what}; this process builds and measures by itself from here on")
 
     def _dispatch(
         self, kind: str, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None

@@ -102,6 +102,7 @@ def derive(job: Derive, tick: Tick) -> Done | Failed:
 
 
 def build(job: Build, tick: Tick) -> Built | Failed:
+    from ...ir.passes.in_place import in_place
     from .programs import drawn, estimated
 
     def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
@@ -114,7 +115,8 @@ def build(job: Build, tick: Tick) -> Built | Failed:
     def scheduled() -> tuple[PrimFunc, Trace | None]:
         choice = job.choice if job.estimated is None else estimated(job.script, job.target, job.estimated)
         if choice is None:
-            return _replayed(job), None
+            func = _replayed(job)
+            return func if job.over is None else in_place(func, *job.over), None
         schedule = drawn(job.script, job.target, choice)
         return schedule.func, schedule.trace.to_json()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...backends.lower import LoweringError
 from ...ir.collection import uncollected
 from ...ir.layout.index_map import IndexMapError
+from ...ir.passes.in_place import NotInPlace
 from ...ir.script.parser import ScriptError, parse
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ...backends.samples import Sample
     from .protocol import Choice
 
-REFUSALS = (ScheduleError, OutOfBounds, LoweringError, ScriptError, VerifyError, IndexMapError)
+REFUSALS = (ScheduleError, OutOfBounds, LoweringError, ScriptError, VerifyError, IndexMapError, NotInPlace)
 """What says that a candidate is not a legal program, before anything was compiled."""
 
 

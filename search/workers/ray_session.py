@@ -68,6 +68,8 @@ class RaySession:
         self._is_closing = False
         self._began = 0.0
         self._started: Future[Any] | None = None
+        self._quiet = contextlib.ExitStack()  # holds off measurements on this host while a private one starts
+        self._is_beside = False
 
     def begin(self) -> None:
         """Start Ray, or join the cluster, if that has not begun."""
@@ -97,6 +99,11 @@ class RaySession:
         """Whether a private Ray that has begun to start takes longer than is worth waiting for."""
         waited = time.monotonic() - self._began
         return self.address is None and self._started is not None and waited > min(self.patience, PATIENCE_SECONDS)
+
+    def start_beside(self) -> None:
+        """Let measurements on this host go on while a private Ray goes on starting."""
+        self._is_beside = True
+        self._quiet.close()
 
     @property
     def ray(self) -> Any:
@@ -204,7 +211,9 @@ class RaySession:
         os.environ[guardian.VARIABLE] = self._token
         for attempts_left in reversed(range(START_ATTEMPTS)):
             try:
-                with host_lock.shared(), _without_services():
+                with self._quiet, _without_services():
+                    if not self._is_beside:
+                        self._quiet.enter_context(host_lock.shared())
                     ray.init(
                         address="local", num_cpus=self.cpus, include_dashboard=False, log_to_driver=False,
                         logging_level="ERROR", object_store_memory=OBJECT_STORE_BYTES, _temp_dir=self._folder,

@@ -26,34 +26,48 @@ def build_here(wanted: Iterable[Build]) -> list[Built | Failed]:
     return [jobs.run(job) for job in wanted]
 
 
-def build_on_all_cores(wanted: Iterable[Build]) -> list[Built | Failed]:
-    """Compile in this process and in workers, as many as there are other cores and enough to do.
+class AllCores:
+    """Compiles in this process and in workers, as many as there are other cores and, when they start, enough to do.
 
-    What a worker was lost with is compiled here.
+    What a worker was lost with is compiled here.  Workers end with the block::
+
+        with AllCores() as build:
+            replies = build(jobs)
     """
-    given = list(wanted)
-    left, replies = deque(range(len(given))), dict[int, Built | Failed]()
 
-    def taken() -> Iterator[int]:
-        with contextlib.suppress(IndexError):  # another thread may have taken the last one
-            while True:
-                yield left.popleft()
+    def __init__(self) -> None:
+        self._benches: list[tuple[Bench, DaemonThread]] = []
 
-    def work(bench: Bench) -> None:
-        for number in taken():
-            replies[number] = bench.build(given[number])
+    def __enter__(self) -> AllCores:
+        return self
 
-    with contextlib.ExitStack() as held:
-        ends = []
-        for _ in range(1, min(usable_threads(), len(given) // FEWEST)):
-            thread = DaemonThread("stridesmith-bench")
-            ends.append(thread.submit(partial(work, held.enter_context(Bench(LIMITS)))))
+    def __exit__(self, *exc: object) -> None:
+        for bench, thread in self._benches:
             thread.close()
+            bench.close()
+
+    def __call__(self, wanted: Iterable[Build]) -> list[Built | Failed]:
+        """The replies in the order of the jobs."""
+        given = list(wanted)
+        left, replies = deque(range(len(given))), dict[int, Built | Failed]()
+
+        def taken() -> Iterator[int]:
+            with contextlib.suppress(IndexError):  # another thread may have taken the last one
+                while True:
+                    yield left.popleft()
+
+        def work(bench: Bench) -> None:
+            for number in taken():
+                replies[number] = bench.build(given[number])
+
+        while len(self._benches) < min(usable_threads(), len(given) // FEWEST) - 1:
+            self._benches.append((Bench(LIMITS), DaemonThread("stridesmith-bench")))
+        ends = [thread.submit(partial(work, bench)) for bench, thread in self._benches]
         for number in taken():
             (replies[number],) = build_here([given[number]])
         for end in ends:
             end.result()
-    for number, reply in replies.items():
-        if isinstance(reply, Failed) and reply.kind == "infrastructure":
-            (replies[number],) = build_here([given[number]])
-    return [replies[number] for number in range(len(given))]
+        for number, reply in replies.items():
+            if isinstance(reply, Failed) and reply.kind == "infrastructure":
+                (replies[number],) = build_here([given[number]])
+        return [replies[number] for number in range(len(given))]

@@ -61,9 +61,11 @@ class Candidates:
         return {name: self.column(name) for name, (number, _) in self.part.tables.items() if number in wanted}
 
     def _numbers(self, name: str, default: int) -> Ints:
-        if name not in self.part.tables:
+        if name not in self.part.whole_tables:
             return np.full(1, default, np.int64)
-        return self.column(name).astype(np.int64)
+        number, table = self.part.whole_tables[name]
+        found: Ints = table[self.alternative(number)]
+        return found
 
     # ---------------------------------------------------------------- tiles
 

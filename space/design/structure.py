@@ -129,6 +129,11 @@ class Open:
             for name, column in item.table.items()
         }
 
+    @cached_property
+    def whole_tables(self) -> Mapping[str, tuple[int, NDArray[np.int64]]]:
+        """The same in whole numbers."""
+        return {name: (number, column.astype(np.int64)) for name, (number, column) in self.tables.items()}
+
 
 @dataclass(frozen=True)
 class Site:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import NodeProto, helper
 from onnx_models import model, node
+from scale import scaled
 
 import stridesmith as ss
 from stridesmith.models.evaluate import evaluate
@@ -287,6 +288,93 @@ def test_what_only_moves_values_moves_bytes(move: str) -> None:
         largest = np.max([padded[:, :, i : i + 9, j : j + 8] for i in range(3) for j in range(3)], axis=0)
         scale = 0.02 / 0.03 if move == "other scale" else 1
         np.testing.assert_allclose(found["y"], requantised(wide(largest, 114) * scale, 114, np.uint8), atol=scale < 1)
+
+
+def random_chain(rng: np.random.Generator, channels: int) -> tuple[list[NodeProto], dict[str, Array], Any]:
+    """Scales, shifts and clips by constants from `v` to `w`, as nodes, their constants, and as a function."""
+    nodes, constants, steps = [], {}, []
+    last = "v"
+    for k, op in enumerate(rng.choice(["BatchNormalization", "Mul", "Add", "Sub", "Div", "Relu", "Clip"], 3)):
+        made, names = f"v{k}", [f"{n}{k}" for n in "abcd"]
+        many = bool(rng.integers(2))
+        sign = rng.choice([-1, 1])
+        vector = np.asarray(sign * rng.uniform(0.5, 1.5, (channels, 1, 1) if many else ()), np.float32)
+        if op == "BatchNormalization":
+            rows = [rng.uniform(0.5, 1.5, channels).astype(np.float32) for _ in names]
+            constants |= dict(zip(names, rows, strict=True))
+            a, b, c, d = (row.astype(np.float64).reshape(-1, 1, 1) for row in rows)
+            steps.append(lambda v, a=a, b=b, c=c, d=d: (v - c) / np.sqrt(d + 1e-5) * a + b)
+            nodes.append(node(op, f"{last} {' '.join(names)}", made))
+        elif op == "Clip":
+            low, high = sorted(rng.uniform(-2, 2, 2).astype(np.float32))
+            constants |= {names[0]: low, names[1]: high}
+            steps.append(lambda v, low=low, high=high: np.clip(v, low, high))
+            nodes.append(node(op, f"{last} {names[0]} {names[1]}", made))
+        elif op == "Relu":
+            steps.append(lambda v: np.maximum(v, 0))
+            nodes.append(node(op, last, made))
+        else:
+            apply = {"Mul": np.multiply, "Add": np.add, "Sub": np.subtract, "Div": np.divide}[op]
+            constants[names[0]] = vector
+            turned = op in ("Add", "Sub", "Mul") and bool(rng.integers(2))
+            nodes.append(node(op, f"{names[0]} {last}" if turned else f"{last} {names[0]}", made))
+            wide_vector = vector.astype(np.float64)
+            steps.append(lambda v, f=apply, w=wide_vector, t=turned: f(w, v) if t else f(v, w))
+        last = made
+    nodes.append(node("Identity", last, "w"))
+    return nodes, {name: np.asarray(value) for name, value in constants.items()}, steps
+
+
+@pytest.mark.parametrize("start", ["one", "conv", "Add", "Sub", "Mul"])
+@pytest.mark.parametrize("seed", range(scaled(6)))
+def test_chains_between_quantised_tensors(start: str, seed: int) -> None:
+    """Scales, shifts and clips of one tensor, of a convolution, of a sum or product of two: within a step of floats."""
+    rng = np.random.default_rng([seed, len(start)])
+    chain, constants, steps = random_chain(rng, 6)
+    kinds = [str(k) for k in rng.choice(["u", "s"], 3)]
+    zeros = [int(rng.integers(-100, 100)) if k == "s" else int(rng.integers(0, 200)) for k in kinds]
+    scales = rng.uniform(0.01, 0.03, 3).astype(np.float32)
+    constants |= {f"s{k}": s for k, s in enumerate(scales)}
+    constants |= {f"z{k}": np.asarray(z, TYPES[kind]) for k, (z, kind) in enumerate(zip(zeros, kinds, strict=True))}
+    a, b = drawn(kinds[0], 2, 6, 5, 4, seed=seed), drawn(kinds[1], 2, 6, 5, 4, seed=seed + 1)
+    inputs, nodes = {"a": a}, [node("DequantizeLinear", "a s0 z0", "ad" if start != "one" else "v")]
+    value = wide(a, zeros[0]) * np.float64(scales[0])
+    if start == "conv":
+        constants |= {"wq": drawn("s", 6, 6, 1, 1), "ws": np.float32(0.002), "wz": np.int8(0)}
+        nodes += [node("DequantizeLinear", "wq ws wz", "wd"), node("Conv", "ad wd", "v")]
+        value = convolved(wide(a, zeros[0]), wide(constants["wq"]), [0] * 4) * float(scales[0]) * 0.002
+    elif start != "one":
+        inputs["b"] = b
+        other = wide(b, zeros[1]) * np.float64(scales[1])
+        nodes += [node("DequantizeLinear", "b s1 z1", "bd"), node(start, "ad bd", "v")]
+        value = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[start](value, other)
+    for step in steps:
+        value = step(value)
+    nodes += [*chain, node("QuantizeLinear", "w s2 z2", "y")]
+    found, programs = computed(nodes, inputs, {name: np.asarray(v) for name, v in constants.items()})
+    want = requantised(value / np.float64(scales[2]), zeros[2], TYPES[kinds[2]])
+    assert found["y"].dtype == TYPES[kinds[2]]
+    apart = np.abs(wide(found["y"]) - wide(want))
+    assert apart.max() <= 1 and (apart > 0).mean() < 0.01
+    clips = [n.op_type for n in chain]
+    ordered = all(op in ("Relu", "Clip", "Identity") for op in clips[next(iter(
+        [k for k, op in enumerate(clips) if op in ("Relu", "Clip")]), len(clips)):])  # fmt: skip
+    per_channel = any(np.size(v) > 1 for name, v in constants.items() if name[0] in "abcd" and name[1:].isdigit())
+    if ordered and (start in ("one", "conv") or not per_channel):
+        assert programs == ["conv2d_of_bytes" if start == "conv" else "bytewise"]
+
+
+def test_parts_of_a_concatenation_are_brought_to_its_scale() -> None:
+    """Bytes of another scale or type are scaled once, and those that have the result's stay as they are."""
+    constants = {"s": np.float32(0.02), "z": np.uint8(114), "t": np.float32(0.05), "k": np.int8(-3)}
+    x, w = drawn("u", 1, 3, 4, 4), drawn("s", 1, 2, 4, 4)
+    nodes = [node("DequantizeLinear", "x s z", "xd"), node("DequantizeLinear", "w t k", "wd"),
+             node("Concat", "xd wd", "c", axis=1), node("QuantizeLinear", "c s z", "y")]  # fmt: skip
+    found, programs = computed(nodes, {"x": x, "w": w}, {n: np.asarray(v) for n, v in constants.items()})
+    assert "dequantizelinear" not in programs and programs.count("bytewise") == 1
+    np.testing.assert_array_equal(found["y"][:, :3], x)
+    want = requantised(wide(w, -3) * np.float64(np.float32(0.05)) / np.float64(np.float32(0.02)), 114, np.uint8)
+    np.testing.assert_allclose(found["y"][:, 3:], want, atol=1)
 
 
 def test_the_report_says_what_was_computed_in_bytes() -> None:

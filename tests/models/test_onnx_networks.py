@@ -538,15 +538,27 @@ def test_lengths_of_sequences_that_are_all_the_longest_say_nothing() -> None:
 
 
 def test_graphs_inside_of_nodes_are_asked_for_in_the_words_of_the_reference() -> None:
-    """It would read a branch's softmax of all dimensions as one of the last."""
+    """It would read a scan's softmax of all dimensions as one of the last; a branch's has a program."""
     branches = {
         f"{name}_branch": helper.make_graph([inner], name, [], [onnx.ValueInfoProto(name=name)])
         for name, inner in (("then", node("Softmax", "x", "then", axis=1)), ("else", node("Identity", "x", "else")))
     }
+    x = normal(1, 2, 2)
     nodes = [node("Cast", "q", "c", to=TensorProto.BOOL), node("If", "c", "y", **branches)]
+    for opset, row in ((12, (1, 2)), (13, (1,))):
+        network = read(model(nodes, {"x": (1, 2, 2), "q": ()}, opset=opset))
+        assert not network.foreign
+        wanted = np.exp(x) / np.exp(x).sum(axis=row, keepdims=True)
+        for q, right in ((1, wanted), (0, x)):
+            found = evaluate(network, {"x": x, "q": np.array(q, np.float32)})["y"]
+            np.testing.assert_allclose(found, right, rtol=1e-5)
+    body = helper.make_graph(
+        [node("Softmax", "s", "t", axis=1)], "body", [value("s", (1, 2, 2))], [value("t", (1, 2, 2))]
+    )
+    scan = [node("Scan", "x", "y", body=body, num_scan_inputs=1)]
     with pytest.raises(ModelProblem, match="takes one dimension"):
-        read(model(nodes, {"x": (1, 2, 2), "q": ()}, opset=12))
-    assert read(model(nodes, {"x": (1, 2, 2), "q": ()}, opset=13)).foreign
+        read(model(scan, {"x": (3, 1, 2, 2)}, opset=12))
+    assert read(model(scan, {"x": (3, 1, 2, 2)}, opset=13)).foreign
 
 
 @pytest.mark.parametrize(

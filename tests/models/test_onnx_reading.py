@@ -306,7 +306,7 @@ def test_invalid_graphs_are_explained() -> None:
 @pytest.mark.parametrize("axis", [1 << 40, -(1 << 31), 1 << 20, 9])
 def test_dimensions_that_there_are_not_never_reach_the_inference_of_onnx(axis: int) -> None:
     """Its code in C++ reads memory outside of the shape, where it does not end the process."""
-    made = model([node("LayerNormalization", "x w", "y", axis=axis)], {"x": (2, 3, 5)}, {"w": np.ones(5)})
+    made = model([node("LayerNormalization", "x w", "y", axis=axis)], {"x": (2, 3, 5)}, {"w": np.ones(5, np.float32)})
     assert str(abs(axis)) in refusal(made, errors.ModelProblem)
 
 
@@ -316,7 +316,7 @@ def branching(*nodes: onnx.NodeProto, depth: int = 1, tensors: tuple[TensorProto
         inner = helper.make_graph(nodes, "inner", [], [onnx.ValueInfoProto(name="y")], tensors)
         nodes = (node("If", "c", "y", then_branch=inner, else_branch=inner),)
     whole = [node("ReduceMax", "x", "m", keepdims=0), node("Cast", "m", "c", to=TensorProto.BOOL), *nodes]
-    return model(whole, {"x": (2, 3, 5)}, {"w": np.ones(5)})
+    return model(whole, {"x": (2, 3, 5)}, {"w": np.ones(5, np.float32)})
 
 
 @pytest.mark.parametrize("depth", [1, 2])

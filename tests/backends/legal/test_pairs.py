@@ -118,9 +118,9 @@ def test_what_the_node_means() -> None:
     """Two multiply-adds, the upper halves first, without subnormal numbers."""
 
     def of(high: tuple[float, float], low: tuple[float, float], c: float) -> float:
-        pairs = [bfloat16_bits(np.asarray([x, y], np.float32)).view(np.int32) for x, y in zip(low, high, strict=True)]
+        a, b = [bfloat16_bits(np.asarray([x, y], np.float32)).view(np.int32) for x, y in zip(low, high, strict=True)]
         with np.errstate(all="ignore"):
-            return float(dot_of_pairs(*pairs, np.asarray([c], np.float32))[0])
+            return float(dot_of_pairs(a, b, np.asarray([c], np.float32))[0])
 
     assert of((2, 3), (5, 7), 1) == 42
     assert of((2.0**24, 1), (1, 1), 1) == 2.0**24  # 1 is lost twice, one after the other

@@ -41,7 +41,7 @@ def test_one_instance_shows_that_a_store_is_needed(case: str) -> None:
     body, words = NEEDED[case]
     found = instances(program(body))
     chosen = found.statements[-1] if case.startswith("seen") else found.statements[0]
-    harm = needed_instance(found, [chosen], False)
+    harm = needed_instance(found, [chosen])
     assert harm is not None and str(harm).startswith(words), str(harm)
     assert vanishing(found, [Change(chosen, FALSE)]) is not None
 
@@ -50,4 +50,4 @@ def test_one_instance_shows_that_a_store_is_needed(case: str) -> None:
 def test_what_one_instance_does_not_show_is_open(case: str) -> None:
     """Dataflow decides it."""
     found = instances(program(OPEN[case]))
-    assert needed_instance(found, found.statements[:1], False) is None
+    assert needed_instance(found, found.statements[:1]) is None

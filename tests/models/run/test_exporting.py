@@ -131,5 +131,5 @@ def test_a_foreign_operator_stays(model: Model) -> None:
     foreign = Foreign("odd", "Oddity", b"", (network.outputs[0],), ("z",))
     tensors = {**network.tensors, "z": Tensor("z", (1,), "float32")}
     mixed = replace(network, nodes=(*network.nodes, foreign), tensors=tensors)
-    with pytest.raises(UsageError, match=r"its operator `odd` \(Oddity\) has no program here"):
+    with pytest.raises(UsageError, match=r"its operator `odd` \(Oddity\) is no program and runs in Python"):
         library_of(mixed, model.kernels, model.plan, "block", model.target)

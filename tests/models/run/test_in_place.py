@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,9 @@ from stridesmith.models.run import in_place
 from stridesmith.models.run.kernels import kernels_of
 from stridesmith.models.run.model import Model
 from stridesmith.models.tasks import tasks_of
+from stridesmith.search.workers import kernel_cache
+from stridesmith.search.workers.protocol import Build, Built, Failed
+from stridesmith.search.workers.spread import build_here
 
 SHAPE = (24, 40)
 
@@ -47,6 +52,25 @@ def test_element_by_element_is_in_place() -> None:
     assert model.plan.blocks[0] == 24 * 40 * 4
     (x,) = model.random_inputs()
     np.testing.assert_allclose(model(x), x * 1.875, rtol=1e-5)
+
+
+def test_what_was_compiled_ahead_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The kernels are the same, by whoever they were compiled."""
+    monkeypatch.setattr(kernel_cache.CACHE, "name", str(tmp_path))
+    network, target = chain(elementwise("mix", SHAPE, "P * T.float32(0.5) + Q", ("p", "q")), 2), discover("cpu", 2)
+    kernels = kernels_of(tasks_of(network, target), None)
+    built: list[Build] = []
+
+    def build(jobs: Iterable[Build]) -> list[Built | Failed]:
+        built.extend(jobs)
+        return build_here(built)
+
+    in_place.compile_overwriting(network, kernels, target, build)
+    in_place.compile_overwriting(network, kernels, target, lambda _: pytest.fail("compiled again"))
+    monkeypatch.setattr(in_place, "build_here", lambda _: pytest.fail("compiled again"))
+    model = Model(network, kernels, target)
+    assert len(built) == 1 and built[0].over is not None
+    assert model.plan.places["a"] == model.plan.places["b"]
 
 
 def test_an_operator_that_is_apart_is_not() -> None:

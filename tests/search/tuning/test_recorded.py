@@ -27,7 +27,7 @@ from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.recording import Recording, load, of_target, save
 from stridesmith.search.tasks.task import Roof, Task
 from stridesmith.search.tuning import record_space as recorder
-from stridesmith.search.tuning.record_space import record_space
+from stridesmith.search.tuning.record_space import Wanted, record_space
 from stridesmith.search.tuning.settings import settings
 from stridesmith.search.tuning.tuner import tune
 from stridesmith.search.workers import executor as executor_module
@@ -99,10 +99,10 @@ def file(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording, by as many calls as it takes: one loses a worker."""
     path = tmp_path_factory.mktemp("spaces") / "matmul.space"
     with pytest.raises(NoSchedule, match="run the same command again"):
-        record_space(task, path, Machine(), size=SIZE, tell=str)  # type: ignore[arg-type]
+        record_space(task, path, Machine(), Wanted(SIZE), tell=str)  # type: ignore[arg-type]
     machine = Machine()
     machine.lost = 0
-    record_space(task, path, machine, size=SIZE, tell=str)  # type: ignore[arg-type]
+    record_space(task, path, machine, Wanted(SIZE), tell=str)  # type: ignore[arg-type]
     return path
 
 
@@ -125,7 +125,7 @@ def test_recording_goes_on_where_the_last_call_ended(
     while True:
         machine = Machine()
         machine.lost = 0
-        found = record_space(task, path, machine, size=SIZE, seconds=1e-9, tell=str)  # type: ignore[arg-type]
+        found = record_space(task, path, machine, Wanted(SIZE), seconds=1e-9, tell=str)  # type: ignore[arg-type]
         if found is not None:
             break
         lines = part.read_text().splitlines()
@@ -135,7 +135,7 @@ def test_recording_goes_on_where_the_last_call_ended(
     assert calls > 2 and same(found, load(file)) and not part.exists()
     with pytest.raises(UsageError, match="begun for another space"):
         part.write_text(lines[0] + "\n")
-        record_space(task, path, Machine(), size=SIZE + 1, tell=str)  # type: ignore[arg-type]
+        record_space(task, path, Machine(), Wanted(SIZE + 1), tell=str)  # type: ignore[arg-type]
 
 
 def test_a_part_that_was_cut_is_begun_again_or_refused(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_file_says_what_the_space_was(task: Task, file: Path) -> None:
     """Candidates, features, failures and the untuned program; every one of at least as many as were asked for."""
     found = load(file)
     space = generate(task.work.func, task.target, task.interface)
-    parts = recorder.choose(space, FeatureMap(space.sketches, task.target), SIZE, 2, 0)
+    parts = recorder.choose(space, FeatureMap(space.sketches, task.target), Wanted(SIZE))
     assert found.size == sum(len(part.rows) for part in parts) >= SIZE
     assert found.untuned_us == pytest.approx(10.0 + number("untuned") % 1000)
     statuses = {status for sketch in found.sketches for status in sketch.statuses}
@@ -259,7 +259,7 @@ def test_recording_joins_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Not the one that RAY_ADDRESS names, either: one host measures."""
     addresses: list[str | None] = []
 
-    def measure(task: Task, path: Path, executor: RayExecutor, **_: Any) -> None:
+    def measure(task: Task, path: Path, executor: RayExecutor, *_: Any) -> None:
         addresses.append(executor._session.address)
 
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")

@@ -31,11 +31,11 @@ def hashes(replies: Iterable[Built | Failed]) -> list[str]:
 def test_a_worker_beside_this_process_builds_the_same(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
     """Replies come in the order of the jobs, some of them from the worker, and each job is done once."""
     there, here = list[Build](), list[Build]()
-    build, build_here = Bench.build, spread.build_here
+    build_there, build_here = Bench.build, spread.build_here
 
     def noted(bench: Bench, job: Build) -> Built | Failed:
         there.append(job)
-        return build(bench, job)
+        return build_there(bench, job)
 
     def local(some: Iterable[Build]) -> list[Built | Failed]:
         jobs = list(some)
@@ -45,16 +45,22 @@ def test_a_worker_beside_this_process_builds_the_same(wanted: list[Build], monke
     right = hashes(build_here(wanted))
     monkeypatch.setattr(Bench, "build", noted)
     monkeypatch.setattr(spread, "build_here", local)
-    assert hashes(spread.build_on_all_cores(wanted)) == right
-    assert there and sorted(job.script for job in (*here, *there)) == sorted(job.script for job in wanted)
+    with spread.AllCores() as build:
+        assert hashes(build(wanted)) == right
+        assert there and sorted(job.script for job in (*here, *there)) == sorted(job.script for job in wanted)
+        (bench,) = {id(bench) for bench, _ in build._benches}
+        assert hashes(build(wanted[:3])) == right[:3]  # the worker is there already
+        assert {id(bench) for bench, _ in build._benches} == {bench}
 
 
 def test_what_a_worker_is_lost_with_is_built_here(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bench, "build", lambda *_: Failed(status="infrastructure", message="gone"))
-    assert hashes(spread.build_on_all_cores(wanted)) == hashes(spread.build_here(wanted))
+    with spread.AllCores() as build:
+        assert hashes(build(wanted)) == hashes(spread.build_here(wanted))
 
 
 def test_few_builds_start_no_worker(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spread, "Bench", lambda *_: pytest.fail("a worker was started"))
     few = wanted[: 2 * spread.FEWEST - 1]
-    assert hashes(spread.build_on_all_cores(few)) == hashes(spread.build_here(few))
+    with spread.AllCores() as build:
+        assert hashes(build(few)) == hashes(spread.build_here(few))

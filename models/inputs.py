@@ -1,0 +1,28 @@
+"""What is known of a model's inputs before it is read: shapes that its file leaves open, and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Shapes: TypeAlias = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Shapes and values of inputs by name; an input that has a value is a constant, and no input of the network.
+
+    A number among `either` is the value of an input of one element, and of another one the extent of its one dimension.
+    """
+
+    shapes: Shapes = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    either: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(given: Given | Shapes | None) -> Given:
+        """What is given, where shapes may stand alone."""
+        if isinstance(given, Given):
+            return given
+        return Given({name: tuple(shape) for name, shape in (given or {}).items()})
