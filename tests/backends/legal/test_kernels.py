@@ -19,7 +19,7 @@ from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Allocate, Block, Evaluate, For, PrimFunc, Stmt, Store, loops, seq
 from stridesmith.ir.target import Target
-from stridesmith.ir.verify import verify
+from stridesmith.ir.verify.rules import verify
 
 G, I, J, T = Var("g"), Var("i"), Var("j"), Var("t")  # noqa: E741
 A, OUT = Buffer("A", (64,)), Buffer("out", (64,))
@@ -46,9 +46,9 @@ def result(program: Lowered) -> np.ndarray:
 
 
 def test_a_barrier_stands_between_what_items_write_and_what_others_read() -> None:
-    """Once between two statements; a loop around them needs another one before it begins anew."""
+    """Once between two statements; a loop around them, which writes the same again, needs another one at its end."""
     assert names_of_barriers(legal(reversed_rows(), GENERIC).body) == ["barrier_shared"]
-    assert names_of_barriers(legal(reversed_rows(3), GENERIC).body) == ["barrier_shared"] * 2
+    assert names_of_barriers(legal(reversed_rows(3), GENERIC).body) == ["barrier_shared", "barrier_shared_global"]
     assert not has_barrier(reversed_rows().body)
 
 
@@ -68,16 +68,17 @@ def test_a_loop_of_fewer_iterations_than_items_is_guarded() -> None:
     """So is one beside a barrier, on which PoCL would put barriers of its own; others are not."""
     guarded = {n.var.name: (GUARDED, 1) in n.annotations for n in walk(legal(short(), GENERIC).body)
                if isinstance(n, For)}  # fmt: skip
-    assert guarded == {"i": False, "j": True}
+    assert guarded == {"g": False, "i": False, "j": True}
     beside = [n for n in walk(legal(reversed_rows(), GENERIC).body) if isinstance(n, For) and n.has_items]
     assert len(beside) == 2 and all((GUARDED, 1) in loop.annotations for loop in beside)
 
 
 def short() -> Lowered:
-    body = seq([
-        bound(I, 8, "threadIdx.x", Store(OUT, (I,), A[I])), bound(J, 4, "threadIdx.x", Store(OUT, (J + 8,), A[J])),
-    ])  # fmt: skip
-    return lowered(body, A, OUT)
+    """Eight items write one buffer and four of them another one, so that nobody waits."""
+    other = Buffer("other", (64,))
+    first = bound(I, 8, "threadIdx.x", Store(OUT, (G * 8 + I,), A[I]))
+    second = bound(J, 4, "threadIdx.x", Store(other, (G * 8 + J,), A[J]))
+    return lowered(bound(G, 8, "blockIdx.x", seq([first, second])), A, OUT, other)
 
 
 def test_long_unrolled_loops_stay_loops() -> None:
@@ -110,7 +111,7 @@ def program(x: T.Buffer((16,), "float32"), c: T.Buffer((1,), "float32")):
     outputs = []
     for one in (program, made):
         c = np.zeros(1, np.float32)
-        interpret(as_function(one), x, c)
+        interpret(as_function(one), x, c, strict_state=False)
         outputs.append(c)
     np.testing.assert_array_equal(*outputs)
 
