@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ....ir import dtypes
-from ....ir.expr import COMPARISONS, DOT_CALLS, LOGIC, Binary, Call, Cast, Const, Load, Not, Select, Undef, Var
+from ....ir.expr import COMPARISONS, DOT_CALLS, LOGIC, Binary, Call, Cast, Const, Load, Not, Select, Shuffle, Undef, Var
 from ...llvm.types import CodegenError
 from ...passes.roundings import EXACT
 from .calls import call, dot, exact, extremum, rounded
 from .kernel import Kernel, Scalars
+from .lanes import shuffled
 from .masks import load_or_constant
 from .memory import position, read
 from .texels import component, is_image
@@ -39,6 +40,10 @@ def _select(k: Kernel, e: Select) -> str:
     if isinstance(cond, Const):
         return k.scalar(e.a if cond.value else e.b)
     return k.conditional(cond, e.a, e.b, k.scalar)
+
+
+def _shuffle(k: Kernel, e: Shuffle) -> str:
+    return k.scalar(shuffled(e, 0))
 
 
 def _load(k: Kernel, e: Load) -> str:
@@ -125,5 +130,5 @@ def _floor_division(k: Kernel, e: Binary, a: str, b: str) -> str:
 
 SCALARS: Scalars = {
     Const: _const, Var: _var, Undef: _undef, Not: _not, Select: _select, Load: _load, Cast: _cast, Call: _call,
-    Binary: _binary,
+    Binary: _binary, Shuffle: _shuffle,
 }  # fmt: skip
