@@ -123,7 +123,8 @@ def network_in(path: Path, shapes: list[str], threads: int) -> Network:
 def race(path: Path, network: Network, db: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Median and spread of ours and of each form of each peer, taking turns."""
     inputs = {name: (list(network.tensors[name].shape), network.tensors[name].dtype) for name in network.inputs}
-    job = {"op": "prepare", "model": str(path.resolve()), "inputs": inputs, "db": str(db)}
+    job = {"op": "prepare", "model": str(path.resolve()), "inputs": inputs, "db": str(db),
+           "eager": getattr(arguments, "eager", False)}  # fmt: skip
     busy = wait_for_quiet(arguments.patience)
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
     libraries = [Library(name, python, arguments.threads) for name, python in names.items()]

@@ -3,10 +3,11 @@
     python benchmarks/onnx_operators.py --count 10000 --seed 0 [--from N] [--only Resize Pad] [--compiled 4] [--verbose]
 
 Needs the extra `onnx`; without the package `onnxruntime`, ONNX's own reference is the only other side.  Each number
-draws a model (`onnx_recipes.py`, `onnx_moves.py`) of an operator in one of the versions 7 to 22 and runs it by its
-network's programs, in the interpreter, every few times also compiled as `ss.compile` does.  Where that is not what
-ONNX Runtime gives, the reference is the second witness, and the difference must be one of `onnx_differences.py`, which
-cites the text of ONNX's definition that decides it.  Anything else is printed, and makes the exit code 1.
+draws a model (`onnx_recipes.py`, `onnx_moves.py`, `onnx_layers.py`) of an operator in one of the versions 7 to 22
+and runs it by its network's programs, in the interpreter, every few times also compiled as `ss.compile` does.  Where
+that is not what ONNX Runtime gives, the reference is the second witness, and the difference must be one of
+`onnx_differences.py`, which cites the text of ONNX's definition that decides it.  Anything else is printed, and makes
+the exit code 1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx_cases import VERSIONS, Array, Case, Draw
 from onnx_differences import DIFFERENCES
+from onnx_layers import LAYERS
 from onnx_moves import MOVES
 from onnx_recipes import ARITHMETIC
 
@@ -40,7 +42,7 @@ try:
 except ModuleNotFoundError:  # it is in no extra
     onnxruntime = None
 
-RECIPES = {**ARITHMETIC, **MOVES}
+RECIPES = {**ARITHMETIC, **MOVES, **LAYERS}
 WEIGHTS = {
     **dict.fromkeys(("MaxPool", "AveragePool", "Resize", "ConvTranspose", "Pad", "Slice"), 5),
     **dict.fromkeys(("Conv", "Cast", "LpPool", "Upsample", "QuantizeLinear", "Pow"), 2),
@@ -51,6 +53,7 @@ SUMS = frozenset({
     "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "CumSum",
     "Softmax", "LogSoftmax", "LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization",
     "MeanVarianceNormalization", "BatchNormalization", "LRN", "Resize", "Upsample", "Sum", "Mean", "ReduceProd",
+    "LSTM", "GRU", "RNN", "GridSample", "RoiAlign", "Det", "DFT", "STFT",
 })  # fmt: skip
 """Operators whose results add numbers in an order that is free, so that what is close to 0 has no digits of its own."""
 CLOSE = {"float16": 2e-3, "float32": 4e-6, "float64": 1e-11}

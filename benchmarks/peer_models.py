@@ -84,7 +84,7 @@ def openvino_model(job: Job, threads: int) -> Forms:
 
 
 def torch_model(job: Job, threads: int) -> Forms:
-    """PyTorch's operators in the order of the file: eager, and compiled with frozen weights."""
+    """PyTorch's operators in the order of the file: eager, and unless the job says otherwise with frozen weights."""
     import onnx
     import torch
     import torch._inductor.config as inductor
@@ -104,6 +104,8 @@ def torch_model(job: Job, threads: int) -> Forms:
         return run
 
     forms = Forms({"eager": form(module)})
+    if job.get("eager"):  # as of layers that Dynamo leaves as they are
+        return forms
     try:
         compiled = form(torch.compile(module))
         compiled()

@@ -18,6 +18,7 @@ from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, can_fail, conjunct
 from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, Stmt, path_to, read_buffers, stores, walk_stmts
 from ..ir.verify.undef import misplaced
 from .errors import ScheduleError
+from .tree import loops_above
 
 
 def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
@@ -120,16 +121,13 @@ def check_passing(
 
     That is one that writes what `moved` reads or writes, or reads what it writes.  `link` is the
     buffer between `moved` and `others`, for whose sake they come together: the caller knows who uses it.
-    With `target`, a loop around all of `others` and none of `moved`, what is moved stays inside of the loops around
-    that loop and itself, so that only what runs in the same iteration of these comes between.
+    With `target`, the loop that `moved` comes under, only what runs in one iteration of the loops that stay around it
+    comes between (`staying_loops`).
     """
     inputs = {a.buffer for s in moved for a in s.reads} - {link}
     results = {a.buffer for s in moved for a in s.accesses if a.is_write} - {link}
-    staying = 0
-    if target is not None and not any(s.below(target) for s in moved):
-        around = loops_to(func, target)[:-1]
-        staying = min(sum(one is other for one, other in zip(s.loops, around, strict=False)) for s in moved)
-    for statement in _between(instances(func), moved, others, staying):
+    staying = () if target is None else staying_loops(func, moved, target)
+    for statement in _between(instances(func), moved, others, len(staying)):
         for access in knowing(statement).accesses:
             if access.buffer in results or (access.is_write and access.buffer in inputs):
                 raise ScheduleError(
@@ -165,19 +163,22 @@ def _between(
     return [s for s in program.statements if s not in moved and may_run(s)]
 
 
-def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str, once: bool = False) -> None:
+def check_final(
+    func: PrimFunc, target: For, buffer: Buffer, number: str, once: bool = False, staying: Sequence[For] = ()
+) -> None:
     """Raises ScheduleError unless all stores to an element lie in one iteration of `target` and the loops around.
 
     A block that stores the same element anew in another iteration is refused only where its consumer
-    must see it `once`.
+    must see it `once`.  Loops that are `staying` around the consumer as well may store it in each of their iterations.
     """
     found = writers(func, buffer)
-    outer = [loop.var for loop in loops_to(func, target)]
+    kept = [loop.var for loop in staying]
+    outer = [loop.var for loop in loops_to(func, target) if loop.var not in kept]
     if not once and len({id(s.block) for s in found}) == 1 and all(_is_final_by_kind(s, outer) for s in found):
         return
     for first in found:
         for second in found:
-            for clash in clashes(first, second, buffer=buffer):
+            for clash in clashes(first, second, kept, buffer=buffer):
                 if not (clash.a.is_write and clash.b.is_write):
                     continue
                 apart: Expr = FALSE
@@ -204,6 +205,14 @@ def _is_final_by_kind(statement: Statement, outer: Sequence[Var]) -> bool:
         return False
     carried = {v for i in block.reduce for v in free_variables(i.binding)}
     return carried.isdisjoint(outer) and {i.var for i in block.spatial} == set(write.node.indices)
+
+
+def staying_loops(func: PrimFunc, moved: Sequence[Statement], target: For) -> tuple[For, ...]:
+    """The loops around the block that holds `target` that are around all of `moved` as well."""
+    inside = (*loops_above(func, target), target)
+    outer = [loop for loop in loops_to(func, target) if not any(loop is own for own in inside)]
+    shared = min(sum(one is other for one, other in zip(s.loops, outer, strict=False)) for s in moved)
+    return tuple(outer[:shared])
 
 
 def loops_to(func: PrimFunc, target: For) -> list[For]:

@@ -12,8 +12,13 @@ from ...ir.passes.renaming import with_own_names
 from ...ir.stmt import Allocate, Block, Declare, PrimFunc, Stmt, Store
 from ...ir.target import Target
 from ..passes.roundings import EXACT
+from .accumulate import multiply_accumulates
 from .dots import dot_products
+from .gathers import gathers
+from .masks import lane_masks
 from .offsets import offset_dots
+from .order import order_nests
+from .transposes import transposes
 
 if TYPE_CHECKING:
     from ..lower import Lowered
@@ -21,6 +26,11 @@ if TYPE_CHECKING:
 PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
     ("dot_products", dot_products),
     ("offset_dots", offset_dots),
+    ("order_nests", order_nests),
+    ("transposes", transposes),
+    ("multiply_accumulates", multiply_accumulates),
+    ("lane_masks", lane_masks),
+    ("gathers", gathers),
 )
 
 

@@ -6,7 +6,23 @@ from abc import abstractmethod
 
 from ...ir import dtypes
 from ...ir.arith.linear import build, shared_form
-from ...ir.expr import Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Undef, Var, binary, const, refold
+from ...ir.expr import (
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Shuffle,
+    Undef,
+    Var,
+    as_int,
+    binary,
+    const,
+    refold,
+)
 from ...ir.node import rebuild, walk
 from ..llvm.types import CodegenError
 from .types import Helpers, bare, memory_type
@@ -132,6 +148,8 @@ def lane(expr: Expr, number: int) -> Expr:
         return expr.value
     if dtypes.lanes(expr.dtype) == 1:
         return expr
+    if isinstance(expr, Shuffle):
+        return shuffled(expr, number)
     if isinstance(expr, Var):
         raise CodegenError(f"a vector variable must be written out before code generation: `{expr.name}`")
     if isinstance(expr, Const):
@@ -144,6 +162,14 @@ def lane(expr: Expr, number: int) -> Expr:
         return Call(expr.name, tuple(lane(a, number) for a in expr.args), dtypes.element(expr.dtype))
     result: Expr = refold(rebuild(expr, lambda child: lane(child, number) if isinstance(child, Expr) else child))
     return result
+
+
+def shuffled(expr: Shuffle, number: int) -> Expr:
+    """Lane `number` of a shuffle, as a scalar expression."""
+    if not isinstance(expr.lanes[number], Const):
+        raise CodegenError(f"which lane `{expr.lanes[number]!r}` of a shuffle is must be known; unroll the loop")
+    vector, place = divmod(as_int(expr.lanes[number]), dtypes.lanes(expr.vectors[0].dtype))
+    return lane(expr.vectors[vector], place)
 
 
 def widened(expr: Expr, lanes: int) -> Expr:

@@ -26,6 +26,7 @@ from ...ir.expr import (
     Load,
     Not,
     Select,
+    Shuffle,
     Undef,
     Var,
     binary,
@@ -35,7 +36,7 @@ from ...ir.node import walk
 from ..llvm.types import CodegenError
 from ..neighbours import Picks, picks
 from ..passes.roundings import EXACT
-from .access import lane
+from .access import lane, shuffled
 from .exact import exact_operation
 from .masks import Masks
 from .types import bare, dot_builtin, literal, memory_type, narrow_value
@@ -44,6 +45,7 @@ _BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 _UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "nearbyint": "rint", "pow": "pow", "fma": "fma",
+    "multiply_accumulate": "fma",
 }  # fmt: skip
 
 
@@ -99,6 +101,8 @@ class Expressions(Masks):
             if expr.name == EXACT:
                 return self._exact(expr.args[0], self.scalar, 1)
             return self._call(expr.name, [self.scalar(a) for a in expr.args], expr.dtype, 1)
+        if isinstance(expr, Shuffle):
+            return self.scalar(shuffled(expr, 0))
         if isinstance(expr, Undef):
             return literal(0, "float32" if expr.dtype in self.emulated else expr.dtype, self.index_type)
         raise CodegenError(f"no OpenCL code for a {type(expr).__name__} expression: {expr!r}")

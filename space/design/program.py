@@ -236,11 +236,19 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
 
 
 def anchors_in_steps(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
-    """The sums in the steps of a recurrence, in program order; none where one of them is no anchor."""
+    """The sums in the steps of a recurrence, in program order; none where one of them is no anchor.
+
+    What is not packed ahead of time is read as it lies: a copy would be made in each step.
+    """
     sums = [block for step in steps_of(func) for block in leaf_blocks(step.body) if block.reduce]
     found = [_anchor(func, block, f"b{number}", {}, interface) for number, block in enumerate(sums)]
-    known = tuple(anchor for anchor in found if anchor is not None)
-    return known if len(known) == len(sums) else ()
+    known = [anchor for anchor in found if anchor is not None]
+    if len(known) < len(sums):
+        return ()
+    return tuple(
+        replace(a, operands=tuple(replace(o, source="other") if o.source == "fixed" else o for o in a.operands))
+        for a in known
+    )
 
 
 def accesses_of(block: Block) -> list[Load | Store]:

@@ -62,6 +62,7 @@ from ..placement import (
     loops_to,
     not_stored,
     readers,
+    staying_loops,
     writers,
 )
 from ..primitive import Result, primitive
@@ -160,7 +161,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
         _check_all_stored(func, consumer, load, sources)
     in_place = reads_always and _are_stored_beside(func, moved, sources, source, [item.var for item in shared])
     once = bool(consumer.reduce) or updates_itself(consumer)
-    check_final(func, target, source, "3", once=once or (bool(shared) and not in_place))
+    once = once or (bool(shared) and not in_place)
+    check_final(func, target, source, "3", once, staying_loops(func, moved, target))
     check_no_views(func, source, "7")
     check_once(consumer, around, "8")
     check_in_scope(func, consumer, target, "10")
