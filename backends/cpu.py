@@ -15,11 +15,11 @@ from ..ir.target import Target
 from .artifact import Artifact, InNetwork
 from .executable import Bound, Executable, Memory, describe, numpy_dtype
 from .in_network import CallsInNetwork
-from .llvm.codegen import entry_name, generate
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
 from .llvm.pool import ensure_pool
 from .llvm.python_call import Expected, native_call
 from .memory import ALIGNMENT, zeros
+from .render.llvm_module import entry_name, generate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

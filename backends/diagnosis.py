@@ -76,8 +76,8 @@ def _flops(lowered: Lowered) -> int | None:
 
 def _cpu(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
     from .assembly.inner_loop import inner_loop, isa_of
-    from .llvm.codegen import generate
     from .llvm.compile import binding, compile_assembly
+    from .render.llvm_module import generate
 
     source = generate(lowered, target)
     if not compiled:
@@ -88,7 +88,7 @@ def _cpu(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
 
 
 def _opencl(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
-    from .opencl.source import generate
+    from .render.opencl.program import generate
 
     text = {"source": generate(lowered, target).text}
     if not compiled:

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from stridesmith.backends.devices import discover
-from stridesmith.backends.llvm.codegen import generate as text_of
 from stridesmith.backends.llvm.compile import compile_object
 from stridesmith.backends.lower import lower
+from stridesmith.backends.render.llvm_module import generate as text_of
 from stridesmith.configs.load import suite, suites
 from stridesmith.configs.schema import Entry
 from stridesmith.cost_model.features import FeatureMap

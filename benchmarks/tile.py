@@ -23,8 +23,8 @@ import numpy as np
 from stridesmith.backends import cpu, peak
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.kernel import load_artifact
-from stridesmith.backends.llvm import codegen as llvm_codegen
 from stridesmith.backends.llvm import compile as llvm_compile
+from stridesmith.backends.render import llvm_module
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from cpu_programs import matmul_tile
@@ -35,7 +35,7 @@ def compile_times(program, target):
     best = [np.inf] * 3
     for _ in range(10):
         marks = [time.perf_counter()]
-        text = llvm_codegen.generate(program, target)
+        text = llvm_module.generate(program, target)
         marks.append(time.perf_counter())
         module = llvm_compile.optimised(text, target)
         marks.append(time.perf_counter())

@@ -8,11 +8,12 @@
            | Binary(op, a, b)                  + - * / // % min max  == != < <= > >=  and or
            | Not(a)
            | Select(cond, a, b)                both sides are evaluated
-           | Call(name, args, dtype)           if_then_else (lazy), exp, sqrt, bitwise_xor, dot_4x8packed_us, ...
+           | Call(name, args, dtype)           if_then_else, masked_load (both lazy), exp, dot_4x8packed_us, ...
            | Cast(dtype, a)
            | Load(buffer, indices)             T.Buffer read
            | Ramp(base, stride, lanes)         base, base + stride, ...
            | Broadcast(value, lanes)
+           | Shuffle(vectors, lanes)           lane n is number lanes[n] of the vectors, one behind the other
            | LetExpr(var, value, body)         body with var = value, evaluated once
     buffer ::= Buffer(name, shape, dtype, scope, axis_separators, data)
 
@@ -34,7 +35,7 @@ values mean the same thing everywhere in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, Union
@@ -70,8 +71,28 @@ MATH_CALLS = (
     "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
 )  # fmt: skip
 """Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
-FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS)
-"""All that a call may name, but for the lazy ``if_then_else``."""
+SUBGROUP_CALLS = {"+": "subgroup_add", "min": "subgroup_min", "max": "subgroup_max"}
+"""``C[i] = C[i] op f(e)``, by operation: the work-items of a subgroup reduce `e`, and what they have is updated once.
+
+Where items come one after the other each updates it by its own `e`, which is the value of the call.
+"""
+MULTIPLY_ACCUMULATE = "multiply_accumulate"
+"""``f(a, b, c)``: ``a * b + c`` of floats, rounded once, written over `c`, which is what a register holds."""
+FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE)
+"""All that a call may name, but for the lazy ``if_then_else`` and the two below."""
+MASKED_LOAD = "masked_load"
+"""``f(c, A[i], b)``: in the lanes where `c` holds what is loaded, in others, where nothing is read, those of `b`, or 0.
+
+One condition may be that of all lanes.
+"""
+PREFETCH = "prefetch"
+"""``f(A[i])``, as a statement: memory that is asked for ahead of time, also beyond the end of `A`; nothing is read."""
+
+BARRIERS = ("barrier_shared", "barrier_global", "barrier_shared_global")
+"""``f()``, as a statement: all work-items of a group come here before any goes on.
+
+What they have written to memory of these scopes is seen by all.  Items that come one after the other wait for nobody.
+"""
 
 ExprLike = Union["Expr", int, float, bool]
 
@@ -335,6 +356,21 @@ class Broadcast(Expr):
 
 
 @dataclass(frozen=True, eq=False)
+class Shuffle(Expr):
+    """Lanes of vectors of one type: lane n is number ``lanes[n]`` of all of them, one behind the other.
+
+    One lane is a scalar.  Code generators take numbers that are constant where loops are unrolled.
+    """
+
+    vectors: tuple[Expr, ...]
+    lanes: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return dtypes.with_lanes(self.vectors[0].dtype, len(self.lanes))
+
+
+@dataclass(frozen=True, eq=False)
 class LetExpr(Expr):
     """`body` with `var` standing for `value`, which is evaluated once, before the body.
 
@@ -448,6 +484,19 @@ def if_then_else(cond: Expr, a: ExprLike, b: ExprLike) -> Expr:
     if isinstance(cond, Const):
         return left if cond.value else right
     return Call("if_then_else", (cond, left, right), left.dtype)
+
+
+def barrier(scopes: Collection[str]) -> Call:
+    """The barrier for memory of these scopes, ``shared`` or ``global``."""
+    return Call("_".join(("barrier", *(scope for scope in ("shared", "global") if scope in scopes))), (), "int32")
+
+
+def as_conditional(masked: Call) -> Call:
+    """A masked load as the conditional that it is."""
+    cond, load, *other = masked.args
+    zero, count = const(0, dtypes.element(masked.dtype)), dtypes.lanes(masked.dtype)
+    beside = other[0] if other else zero if count == 1 else Broadcast(zero, count)
+    return Call("if_then_else", (cond, load, beside), masked.dtype)
 
 
 def all_of(conds: Sequence[Expr]) -> Expr:

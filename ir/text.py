@@ -9,9 +9,12 @@ from typing import Any
 from . import dtypes
 from .expr import (
     ARITHMETIC,
+    BARRIERS,
     COMPARISONS,
     FUNCTIONS,
+    MASKED_LOAD,
     PAIR_CALLS,
+    PREFETCH,
     Binary,
     Broadcast,
     Buffer,
@@ -24,6 +27,7 @@ from .expr import (
     Not,
     Ramp,
     Select,
+    Shuffle,
     Undef,
     Var,
 )
@@ -100,6 +104,9 @@ class Texts:
                 return f"T.Ramp({self._args((e.base, e.stride))}, {e.lanes})"
             case Broadcast():
                 return f"T.Broadcast({self.typed(e.value)}, {e.lanes})"
+            case Shuffle():
+                vectors = ", ".join(self._paren(v, 0, True) for v in e.vectors)
+                return f"T.Shuffle([{vectors}], [{', '.join(map(self.typed, e.lanes))}])"
             case LetExpr():
                 return f"T.Let({self.typed(e.body)}, where={{{e.var.name}: {self.typed(e.value)}}})"
             case Call():
@@ -115,7 +122,11 @@ class Texts:
     def _call(self, e: Call) -> str:
         if e.name == "if_then_else" and len(e.args) == 3 and e.dtype == e.args[1].dtype:
             return f"T.if_then_else({self(e.args[0])}, {self._args(e.args[1:])})"
-        if e.name in FUNCTIONS and e.args and all(a.dtype == e.dtype for a in e.args):
+        if e.name in BARRIERS and not e.args:
+            return f"T.{e.name}()"
+        if e.name == MASKED_LOAD and len(e.args) in (2, 3) and e.dtype == e.args[1].dtype:
+            return f"T.masked_load({self(e.args[0])}, {self._args(e.args[1:])})"
+        if e.name in (*FUNCTIONS, PREFETCH) and e.args and all(a.dtype == e.dtype for a in e.args):
             return f"T.{e.name}({self._args(e.args, exact=True)})"
         if e.name in PAIR_CALLS and len(e.args) == 3 and e.dtype == e.args[2].dtype:
             return f"T.{e.name}({', '.join(map(self.typed, e.args))})"

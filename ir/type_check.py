@@ -8,12 +8,17 @@ from ..errors import ProgramError
 from . import dtypes
 from .caches import cached
 from .expr import (
+    BARRIERS,
     BIT_CALLS,
     COMPARISONS,
     DOT_CALLS,
     FUNCTIONS,
     LOGIC,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
+    PREFETCH,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -26,13 +31,17 @@ from .expr import (
     Not,
     Ramp,
     Select,
+    Shuffle,
     Undef,
     Var,
 )
 from .node import children
 from .text import expr_text
 
-_ARGUMENTS = {"pow": 2, "fma": 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3)}
+_ARGUMENTS = {
+    "pow": 2, **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE), 3), **dict.fromkeys(BIT_CALLS, 2),
+    **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3),
+}  # fmt: skip
 
 
 class TypeFault(ProgramError, ValueError):
@@ -102,6 +111,13 @@ def _call(e: Call) -> None:
             raise TypeFault(f"`{expr_text(e)}` must be a condition and two values of its own type")
         _choice(e, *e.args)
         return
+    if e.name in BARRIERS:
+        if e.args or e.dtype != "int32":
+            raise TypeFault(f"`{e.name}` takes no arguments")
+        return
+    if e.name in (MASKED_LOAD, PREFETCH):
+        _access(e)
+        return
     if e.name not in FUNCTIONS:
         raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
@@ -116,12 +132,37 @@ def _call(e: Call) -> None:
     same(e, "the arguments and the result", e, *e.args)
     if e.name in DOT_CALLS:
         allowed = dtypes.element(e.dtype) == "int32"
+    elif e.name in SUBGROUP_CALLS.values():
+        allowed = not dtypes.is_bool(e.dtype)
     elif e.name in BIT_CALLS:
         allowed = dtypes.is_int(e.dtype)
     else:
         allowed = dtypes.is_float(e.dtype) or (e.name == "abs" and dtypes.is_int(e.dtype))
     if not allowed:
         raise TypeFault(f"`{expr_text(e)}` is not defined for the type {e.dtype}")
+
+
+def _access(e: Call) -> None:
+    """A load under a condition, or of memory ahead of time."""
+    load = e.args[e.name == MASKED_LOAD] if len(e.args) in ((2, 3) if e.name == MASKED_LOAD else (1,)) else None
+    if not isinstance(load, Load) or load.dtype != e.dtype:
+        what = "a condition, a load and what else there is, all" if e.name == MASKED_LOAD else "one load"
+        raise TypeFault(f"`{expr_text(e)}` must have {what} of its own type")
+    if e.name == MASKED_LOAD:
+        _choice(e, e.args[0], load, e.args[-1])
+    elif dtypes.lanes(load.dtype) > dtypes.lanes(load.buffer.dtype):
+        raise TypeFault(f"`{expr_text(e)}` names one element, from which memory is fetched")
+
+
+def _shuffle(e: Shuffle) -> None:
+    same(e, "the vectors", *e.vectors)
+    if not e.vectors or not e.lanes or any(n.dtype != dtypes.INDEX for n in e.lanes):
+        raise TypeFault("a shuffle has vectors, and numbers of their lanes, which are scalars of the index type")
+    count = len(e.vectors) * dtypes.lanes(e.vectors[0].dtype)
+    wrong = [n.value for n in e.lanes if isinstance(n, Const) and not 0 <= n.value < count]
+    if wrong:
+        raise TypeFault(f"`{expr_text(e)}` has lane {wrong[0]} of {count}")
+    dtypes.split_dtype(e.dtype)
 
 
 def _cast(e: Cast) -> None:
@@ -163,5 +204,5 @@ def _let(e: LetExpr) -> None:
 _CHECKS: Mapping[type[Expr], Callable[..., None]] = {
     Var: _leaf, Undef: _leaf, Const: _const, Binary: _binary, Not: _not, Call: _call, Cast: _cast,
     Select: lambda e: _choice(e, e.cond, e.a, e.b), Load: lambda e: check_indices(e.buffer, e.indices),
-    Ramp: _ramp, Broadcast: _broadcast, LetExpr: _let,
+    Ramp: _ramp, Broadcast: _broadcast, Shuffle: _shuffle, LetExpr: _let,
 }  # fmt: skip

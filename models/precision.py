@@ -9,9 +9,12 @@ it is complete.  Which tensors change:
 
 1. what one program writes and programs alone read, and what leads to a sum of products: what comes after the last of
    these, such as the logits and probabilities of a classifier, keeps its type, and so do inputs and outputs;
-2. constants of which only sums of products read: weights, but not a bias or a scale;
-3. what a program makes of its inputs for a sum of products alone, as a border around an image, so that both factors of
-   each product have 16 bits; a factor that comes in float32 is rounded before.
+2. constants of which only sums of pairs read: weights, but not a bias or a scale;
+3. what a program makes of its inputs for sums of pairs alone, as a border around an image, so that both factors of each
+   product have 16 bits; a factor that comes in float32 is rounded before.
+
+A sum of pairs is one of products along a dimension that both factors have for it, where two products can be one
+instruction.  That of a depthwise convolution is none: what it reads is best widened once, and its few weights stay.
 """
 
 from __future__ import annotations
@@ -100,8 +103,15 @@ def _is_open(node: object) -> bool:
 def _is_narrowed(network: Network, name: str, dtype: str) -> bool:
     """Whether a constant is a weight by condition 2, of numbers that the type can hold."""
     array = network.constants[name]
-    if array.dtype != WIDE or not is_weight(network, name) or not all(map(_is_open, network.consumers[name])):
+    if array.dtype != WIDE or not is_weight(network, name):
         return False
+    for node in network.consumers[name]:
+        if not isinstance(node, Operator) or not _is_open(node):
+            return False
+        own = {b for b, tensor in zip(node.func.buffers, node.inputs, strict=False) if tensor == name}
+        blocks = [block for block in leaf_blocks(node.func.body) if own.intersection(read_buffers(block))]
+        if not all(map(_pairs, blocks)):
+            return False
     return not bool(np.any(np.abs(array) > dtypes.LARGEST[dtype]))
 
 
@@ -121,6 +131,13 @@ def _products(block: Block) -> list[Load]:
     factors = [f.a if isinstance(f, Cast) else f for f in product_factors(value)]
     loads = [f for f in factors if isinstance(f, Load)]
     return loads if op == "+" and len(loads) == len(factors) == 2 else []
+
+
+def _pairs(block: Block) -> list[Load]:
+    """The factors of a sum of pairs, as `_products`."""
+    loads = _products(block)
+    own = {i.var for i in block.reduce}
+    return loads if loads and own.intersection(*(set(load.indices) for load in loads)) else []
 
 
 # ---------------------------------------------------------------- one program
@@ -143,7 +160,7 @@ def narrowed(func: PrimFunc, given: frozenset[str], dtype: str) -> PrimFunc:
             root = replace_buffer(root, buffer, wide)
             root = replace(root, body=seq([root.body, stored]), allocs=(*root.allocs, wide))
     func = replace(func, body=root)
-    factors = [load.buffer for block in leaf_blocks(root) for load in _products(block)]
+    factors = [load.buffer for block in leaf_blocks(root) for load in _pairs(block)]
     beside = _beside(func, given)
     for buffer in dict.fromkeys(b for b in factors if b.name in beside and b in func.buffers and b.name not in given):
         func = _rounded_before(func, buffer, taken, beside)
@@ -152,13 +169,13 @@ def narrowed(func: PrimFunc, given: frozenset[str], dtype: str) -> PrimFunc:
 
 
 def _beside(func: PrimFunc, given: frozenset[str]) -> set[str]:
-    """Buffers of float32 that are factors of sums of products alone, each beside one that has the other type by then.
+    """Buffers of float32 that are factors of sums of pairs alone, each beside one that has the other type by then.
 
     A factor that the program computes counts as one: it is rounded, as it would be between two programs.
     """
     blocks = leaf_blocks(func.body)
-    pairs = [found for block in blocks if (found := _products(block))]
-    others = {n.buffer for block in blocks if not _products(block) for n in walk(block) if isinstance(n, Load)}
+    pairs = [found for block in blocks if (found := _pairs(block))]
+    others = {n.buffer for block in blocks if not _pairs(block) for n in walk(block) if isinstance(n, Load)}
     free = {b for pair in pairs for b in (load.buffer for load in pair) if b.dtype == WIDE} - others
     free = {b for b in free if b in func.params or producers(func, b)}
     found: set[str] = set()

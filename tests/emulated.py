@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from stridesmith import configs
 from stridesmith.backends.executable import Bound, Memory, numpy_dtype
-from stridesmith.backends.llvm.codegen import entry_name, generate
 from stridesmith.backends.llvm.compile import LinkedModule
 from stridesmith.backends.lower import Lowered
+from stridesmith.backends.render.llvm_module import entry_name, generate
 from stridesmith.ir.target import Target
 
 EMULATOR = "qemu-aarch64"

@@ -25,6 +25,7 @@ from stridesmith.ir.expr import (
     Not,
     Ramp,
     Select,
+    Shuffle,
     Var,
 )
 
@@ -196,7 +197,7 @@ class ExpressionMaker:
         if lanes > 1 and self.chance(4):
             return Broadcast(self.value(base, depth - 1), lanes)
         makers: list[Callable[[str, int], Expr]] = [self._leaf, self._leaf, self._operation, self._operation]
-        makers += [self._call, self._call, self._conditional, self._select, self._cast, self._let]
+        makers += [self._call, self._call, self._call, self._conditional, self._select, self._cast, self._let]
         return self.pick(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str, depth: int) -> Expr:
@@ -322,12 +323,15 @@ class ExpressionMaker:
         if name == "pow":
             return Call(name, (Binary("+", size, one), self.every(Const(0.5, base), lanes)), dtype)
         if name == "fma":
+            name = "multiply_accumulate" if self.chance(2) else name
             return Call(name, (a, self.value(dtype, depth), self.value(dtype, depth)), dtype)
         if name == "exp":
             return Call(name, (Binary("min", a, one),), dtype)
         return Call(name, (size if name == "sqrt" else a,), dtype)
 
     def _conditional(self, dtype: str, depth: int) -> Expr:
+        if self.chance(4):
+            return self._masked(dtype, depth)
         guarded = self._guarded(dtype) if self.chance(2) else None
         if guarded is not None:
             return guarded
@@ -348,10 +352,31 @@ class ExpressionMaker:
         return Call("if_then_else", (Binary("<=", Const(1), var), Load(buffer, indices), self.leaf(dtype)), dtype)
 
     def _select(self, dtype: str, depth: int) -> Expr:
+        if self.chance(4):
+            return self._shuffle(dtype, depth)
         lanes = dtypes.lanes(dtype)
         with self.surely():
             cond = self.condition(lanes if self.chance(2) else 1, depth)
         return Select(cond, self.value(dtype, depth), self.value(dtype, depth))
+
+    def _masked(self, dtype: str, depth: int) -> Expr:
+        """A load under a condition, of all lanes or of each."""
+        base, lanes = dtypes.split_dtype(dtype)
+        load = self.load(base, lanes)
+        if load is None:
+            return self.value(dtype, depth)
+        by_lane = lanes > 1 and dtypes.lanes(load.buffer.dtype) == 1 and self.chance(2)
+        with self.surely():
+            cond = self.condition(lanes if by_lane else 1, depth)
+        other = (self.value(dtype, depth),) if self.chance(2) else ()
+        return Call("masked_load", (cond, load, *other), dtype)
+
+    def _shuffle(self, dtype: str, depth: int) -> Expr:
+        """Lanes of one or two values of this element type."""
+        base, lanes = dtypes.split_dtype(dtype)
+        width = self.pick((*LANES[:3], 1))
+        vectors = tuple(self.value(dtypes.with_lanes(base, width), depth) for _ in range(self.number(1, 2)))
+        return Shuffle(vectors, tuple(Const(self.number(0, width * len(vectors) - 1)) for _ in range(lanes)))
 
     def _cast(self, dtype: str, depth: int) -> Expr:
         source = dtypes.with_lanes(self.pick(dtypes.SCALAR_TYPES), dtypes.lanes(dtype))

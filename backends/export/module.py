@@ -14,9 +14,9 @@ from pathlib import Path
 from ...errors import UsageError
 from ...ir.target import Target
 from ..host import host_cpu
-from ..llvm.codegen import entry_name, generate
 from ..llvm.compile import LinkedModule
 from ..llvm.pool import SYMBOL, pool_text
+from ..render.llvm_module import entry_name, generate
 from .cpu_check import BASELINE, architecture, check_text
 from .interface import exported, interface_text
 from .library import Library

@@ -17,9 +17,12 @@ from typing import Any
 from ...ir import dtypes
 from ...ir.expr import Buffer
 from ..registers import registers_of
-from .index import INLINE, Atom, Linear, Ramped, Terms, wrapped
-from .known import Known
-from .types import CodegenError, ModuleText, memory_type, value_type, vector_literal
+from .index import INLINE, INT64_MAX, INT64_MIN, Atom, Lanes, Linear, Ramped, Terms, wrapped
+from .known import Known, Place
+from .types import CodegenError, ModuleText, literal, memory_type, value_type, vector_literal
+
+Value = Linear | Ramped | Lanes | bool | str
+"""An int64 in its best form, a condition that is decided at generation time, or the text of an operand."""
 
 
 def plain(name: str) -> str:
@@ -50,6 +53,8 @@ class Builder:
         self.tiles: set[str] = set()
         self.region: dict[Hashable, Any] = {}
         self.memory: dict[str, Known] = {}
+        self.depths: dict[str, int] = {}
+        self.held: dict[str, tuple[str, str, int]] = {}
         self._bytes: dict[str, int] = {}
         self.block = "entry"
         self._count = 0
@@ -178,6 +183,19 @@ class Builder:
         if self.memory and written:
             self.memory = {root: known for root, known in self.memory.items() if root not in written}
 
+    def known(self, root: str) -> Known:
+        """What is known of the contents of a memory."""
+        found = self.memory.get(root)
+        if found is None:
+            found = self.memory[root] = Known()
+        return found
+
+    def learn(self, known: Known, place: Place, name: str, dtype: str) -> str:
+        """`name` is what was loaded from `place`, as a value of `dtype` that a register holds; returns it."""
+        known.learn(place, name)
+        self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
+        return name
+
     def relieve(self, spare: int, register_bytes: int) -> None:
         """Forget loaded values that need more than `spare` registers, and make LLVM forget them.
 
@@ -216,6 +234,31 @@ class Builder:
     def opaque(self, name: str, lo: int, hi: int) -> Linear:
         """The SSA value `name`, defined at this point, as a linear form."""
         return Linear(0, ((Atom(name, INLINE, lo, hi), 1),))
+
+    def computed(self, name: str, dtype: str) -> Value:
+        """A value that was computed; an int64 becomes an atom, so that index arithmetic on it folds."""
+        return self.opaque(name, INT64_MIN, INT64_MAX) if dtype == dtypes.INDEX else name
+
+    def materialise(self, value: Value, dtype: str) -> str:
+        """`value` as the operand of an instruction on `dtype`."""
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return literal(value, dtype)
+        if isinstance(value, Linear):
+            scalar = self.scalar(value)
+            return scalar if dtypes.lanes(dtype) == 1 else self.splat(scalar, dtype)
+        if isinstance(value, Ramped):
+            return self.vector(value)
+        return self.gathered([self.scalar(v) for v in value.values], dtype)
+
+    def gathered(self, scalars: list[str], dtype: str) -> str:
+        """A vector of type `dtype` built from its lanes."""
+        kind, one = value_type(dtype), value_type(dtypes.element(dtype))
+        result = "poison"
+        for lane, scalar in enumerate(scalars):
+            result = self.emit(f"insertelement {kind} {result}, {one} {scalar}, i64 {lane}")
+        return result
 
     def scalar(self, value: Linear) -> str:
         """The operand that holds `value`."""

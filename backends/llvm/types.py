@@ -116,11 +116,16 @@ def bfloat16_bits(value: float) -> int:
 class ModuleText:
     """The text of one module: functions in order, and each declaration once.
 
-    `features` are those of the CPU, by LLVM's names.
+    `features` are those of the CPU, by LLVM's names, `vector_bits` the width of its registers; it `keeps_masks` where
+    they have registers of their own.
     """
 
-    def __init__(self, strict: bool = False, features: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, strict: bool = False, features: frozenset[str] = frozenset(), vector_bits: int = 128,
+        keeps_masks: bool = False,
+    ) -> None:  # fmt: skip
         self.strict, self.features = strict, features
+        self.vector_bits, self.keeps_masks = vector_bits, keeps_masks
         self.functions: list[str] = []
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}

@@ -3,6 +3,7 @@
 ::
 
     attr(k, v): S                       ->  S
+    masked_load(c, A[i], b)             ->  if_then_else(c, A[i], b)
     S(let x = e in f)                   ->  let x = e: S(f)       where e is evaluated in any case
     if_then_else(c, let x = e in f, g)  ->  if_then_else(c, f[x := e], g)
     for i: int32 in n: S(i)             ->  for i: int64 in int64(n): S(int32(i))
@@ -20,6 +21,7 @@ from ...ir import dtypes
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.widening import wide_index
 from ...ir.expr import (
+    MASKED_LOAD,
     Binary,
     Call,
     Cast,
@@ -27,11 +29,12 @@ from ...ir.expr import (
     LetExpr,
     Load,
     Var,
+    as_conditional,
     let_variables,
     reads_memory,
     substitute,
 )
-from ...ir.node import Node, rebuild, walk
+from ...ir.node import Node, rebuild, transform, walk
 from ...ir.stmt import (
     Attr,
     Evaluate,
@@ -57,11 +60,22 @@ def plain_statements(stmt: Stmt) -> Stmt:
     Raises LoweringError where let expressions in lazy positions would grow too large, and where those of one statement
     give one variable several values.
     """
-    return _widen(_without_lets(_without_attributes(stmt)), nothing_known())
+    return _widen(_without_lets(_without_masked_loads(_without_attributes(stmt))), nothing_known())
 
 
 def _without_attributes(stmt: Stmt) -> Stmt:
     return transform_statements(stmt, lambda node: node.body if isinstance(node, Attr) else node)
+
+
+def _without_masked_loads(stmt: Stmt) -> Stmt:
+    if not any(_is_masked_load(node) for node in walk(stmt)):
+        return stmt
+    made: Stmt = transform(stmt, lambda node: as_conditional(node) if _is_masked_load(node) else node)
+    return made
+
+
+def _is_masked_load(node: Node) -> bool:
+    return isinstance(node, Call) and node.name == MASKED_LOAD
 
 
 # ---------------------------------------------------------------- let expressions

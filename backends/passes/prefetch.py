@@ -22,6 +22,7 @@ from ...ir import dtypes
 from ...ir.arith.linear import UndefTerm, build, linear_form
 from ...ir.arith.simplify import simplify_index
 from ...ir.expr import (
+    PREFETCH,
     Binary,
     Buffer,
     Call,
@@ -41,8 +42,6 @@ from ...ir.stmt import Evaluate, For, Stmt, seq, walk_stmts
 
 LINE_BYTES = 64
 MOST_PLACES = 1 << 12  # that an iteration reads at
-PREFETCH = "prefetch"
-"""The call whose argument is a load that is not done."""
 
 
 def prefetch_streams(stmt: Stmt, params: Sequence[Buffer]) -> Stmt:
@@ -113,7 +112,8 @@ def _fetches(
         count = -(-lines // times)
         part = turn * (count * line) if count > 1 else turn * lines // times * line
         ahead = simplify_index(substitute(start, {var: var + step}) + part + first)
-        fetched += [Evaluate(Call(PREFETCH, (Load(buffer, (ahead + k * line,)),))) for k in range(count)]
+        places = (Load(buffer, (ahead + k * line,)) for k in range(count))
+        fetched += [Evaluate(Call(PREFETCH, (place,), place.dtype)) for place in places]
     return fetched
 
 

@@ -15,6 +15,7 @@ from ..arith.intervals import LONGEST, negate
 from ..arith.simplify import simplify
 from ..caches import cached
 from ..expr import (
+    MASKED_LOAD,
     Broadcast,
     Buffer,
     Call,
@@ -24,6 +25,7 @@ from ..expr import (
     Load,
     Ramp,
     Select,
+    Shuffle,
     Var,
     as_index,
     binary,
@@ -175,6 +177,19 @@ def loads_of(
         yield from loads_of(a, (*guards, cond), control)
         yield from loads_of(b, (*guards, negate(cond)), control)
         return
+    if isinstance(expr, Call) and expr.name == MASKED_LOAD:
+        cond, load, *other = expr.args
+        yield from loads_of(cond, guards, True)
+        yield from loads_of(load, (*guards, cond), control)
+        for value in other:
+            yield from loads_of(value, guards, control)
+        return
+    if isinstance(expr, Shuffle):  # any lane may be meant by any other
+        lanes = (_scalar(vector, const(n), dtypes.lanes(vector.dtype)) for vector in expr.vectors
+                 for n in range(dtypes.lanes(vector.dtype)))  # fmt: skip
+        for part in (*lanes, *expr.lanes):
+            yield from loads_of(part, guards, control or part in expr.lanes)
+        return
     for child in children(expr):
         if isinstance(child, Expr):
             decides = isinstance(expr, Load) or (isinstance(expr, Select) and child is expr.cond)
@@ -216,7 +231,7 @@ def inlined(expr: Any, env: Env) -> Any:
     return rebuild(expr, lambda child: inlined(child, env))
 
 
-def _scalar(expr: Any, lane: Var, width: int) -> Any:
+def _scalar(expr: Any, lane: Expr, width: int) -> Any:
     """`expr` for one of `width` lanes; a shorter ramp beside it steps once in several of them."""
     if isinstance(expr, Ramp) and width % expr.lanes == 0:
         step = binary("//", lane, width // expr.lanes)

@@ -18,7 +18,10 @@ from ..caches import cached
 from ..expr import (
     DOT_CALLS,
     LOGIC,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -31,8 +34,10 @@ from ..expr import (
     Not,
     Ramp,
     Select,
+    Shuffle,
     Undef,
     Var,
+    as_conditional,
 )
 from ..node import walk
 from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
@@ -53,8 +58,12 @@ _MATH: Mapping[str, Callable[..., Any]] = {
     "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": np.power,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
-    "fma": lambda a, b, c: np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64),
+    **dict.fromkeys(
+        ("fma", MULTIPLY_ACCUMULATE),
+        lambda a, b, c: np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64),
+    ),
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    **dict.fromkeys(SUBGROUP_CALLS.values(), np.positive),
     **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
     **dict.fromkeys(PAIR_CALLS, dot_of_pairs),
 }  # fmt: skip
@@ -251,9 +260,33 @@ class Evaluator:
         data, undef = self(nest, e.value)
         return np.repeat(np.reshape(data, (-1, 1)), e.lanes, axis=1), _widen(undef, e.lanes)
 
+    def _shuffle(self, nest: Nest, e: Shuffle) -> Value:
+        """Lanes from their places among those of all vectors, one behind the other."""
+        count = dtypes.lanes(e.vectors[0].dtype)
+        numbers = []
+        for lane in e.lanes:
+            number = self.data(nest, lane, "the lane")
+            wrong = outside(number, count * len(e.vectors))
+            if wrong is not None:
+                first = np.ravel(number)[np.argmax(np.ravel(wrong))]
+                raise self.error(nest, f"`{expr_text(e)}` takes lane {first} of {count * len(e.vectors)}", wrong)
+            numbers.append(np.broadcast_to(number, nest.n))
+        chosen = np.stack(numbers, axis=1)
+        values = [self(nest, vector) for vector in e.vectors]
+
+        def gathered(parts: list[Any]) -> Any:
+            rows = [np.broadcast_to(np.reshape(p, (-1, count)) if np.ndim(p) else p, (nest.n, count)) for p in parts]
+            taken = np.take_along_axis(np.concatenate(rows, axis=1), chosen, axis=1)
+            return taken if len(e.lanes) > 1 else taken[:, 0]
+
+        flags = None if all(undef is None for _, undef in values) else gathered([_flag(undef) for _, undef in values])
+        return gathered([data for data, _ in values]).astype(numpy_dtype(e.dtype), copy=False), flags
+
     def _call(self, nest: Nest, e: Call) -> Value:
         if e.name == "if_then_else":
             return self._conditional(nest, e)
+        if e.name == MASKED_LOAD:
+            return self._conditional(nest, as_conditional(e))
         function = _MATH.get(e.name)
         if function is None:
             raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")
@@ -338,5 +371,6 @@ def _widen(undef: Flags, lanes: int) -> Flags:
 _METHODS: Mapping[type[Expr], Callable[..., Value]] = {
     Var: Evaluator._var, Const: Evaluator._const, Undef: Evaluator._undef, Load: Evaluator._load,
     Binary: Evaluator._binary, Not: Evaluator._not, Select: Evaluator._select, Cast: Evaluator._cast,
-    Ramp: Evaluator._ramp, Broadcast: Evaluator._broadcast, Call: Evaluator._call, LetExpr: Evaluator._let,
+    Ramp: Evaluator._ramp, Broadcast: Evaluator._broadcast, Shuffle: Evaluator._shuffle, Call: Evaluator._call,
+    LetExpr: Evaluator._let,
 }  # fmt: skip

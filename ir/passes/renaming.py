@@ -30,7 +30,9 @@ def with_own_names(stmt: Stmt, taken: set[str]) -> Stmt:
     if isinstance(stmt, (For, Let, Allocate, Declare)):
         name = stmt.buffer.name if isinstance(stmt, (Allocate, Declare)) else stmt.var.name
         if name in taken:
-            stmt = _rename(stmt, {(False, name): another(name, taken)})
+            new = _rename(stmt, {(False, name): another(name, taken)})
+            # What is bound to a name is evaluated before, where the name may mean memory that has it too.
+            stmt = replace(new, value=stmt.value) if isinstance(stmt, Let) else new
         taken.add(name)
     result: Stmt = rebuild(stmt, lambda child: with_own_names(child, taken) if isinstance(child, Stmt) else child)
     return seq(result.stmts) if isinstance(result, Seq) else result

@@ -236,6 +236,8 @@ class ExprParser:
             return self._argument(node.args[0])
         if is_namespaced(node) and is_dtype(dotted(node)):
             return dotted(node)
+        if isinstance(node, ast.List):
+            return [self._argument(item) for item in node.elts]
         return _plain(self.value(node))
 
     def _typed(self, node: ast.Call, dtype: str) -> Expr:

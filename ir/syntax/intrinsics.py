@@ -15,19 +15,26 @@ from typing import Any, Union
 
 from .. import dtypes
 from ..expr import (
+    BARRIERS,
     BIT_CALLS,
     DOT_CALLS,
+    MASKED_LOAD,
     MATH_CALLS,
+    MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
+    PREFETCH,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Call,
     Cast,
     Const,
     Expr,
+    Load,
     Not,
     Ramp,
     Select,
+    Shuffle,
     Undef,
     const,
 )
@@ -141,8 +148,25 @@ def _select(cond: Operand, a: Operand, b: Operand) -> Expr:
     return Select(finish(cond, "bool"), left, right)
 
 
+def _load(name: str, value: Operand) -> Load:
+    if not isinstance(value, Load):
+        raise ValueError(f"`T.{name}` takes an element of a buffer, but got `{value!r}`")
+    return value
+
+
+def _masked_load(cond: Operand, load: Operand, other: Operand | None = None) -> Expr:
+    read = _load(MASKED_LOAD, load)
+    beside = () if other is None else (convert(other, read.dtype),)
+    return Call(MASKED_LOAD, (finish(cond, "bool"), read, *beside), read.dtype)
+
+
+def _prefetch(load: Operand) -> Expr:
+    read = _load(PREFETCH, load)
+    return Call(PREFETCH, (read,), read.dtype)
+
+
 def _math(name: str, *args: Operand) -> Expr:
-    wanted = {"fma": 3, "pow": 2}.get(name, 1)
+    wanted = {"fma": 3, MULTIPLY_ACCUMULATE: 3, "pow": 2}.get(name, 1)
     if len(args) != wanted:
         raise TypeError(f"takes {wanted} argument{'s' * (wanted > 1)}, but got {len(args)}")
     operands = match(*args)
@@ -163,6 +187,15 @@ def _words(name: str, a: Operand, b: Operand, c: Operand) -> Expr:
     """A dot product of words, added to a number of another type, which the result has."""
     total = finish(c, "float32")
     return Call(name, (finish(a, "int32"), finish(b, "int32"), total), total.dtype)
+
+
+def _of_subgroup(name: str, value: Operand) -> Expr:
+    part = finish(value)
+    return Call(name, (part,), part.dtype)
+
+
+def _barrier(name: str) -> Expr:
+    return Call(name, (), "int32")
 
 
 def _extern(dtype: str, name: str, *args: Operand) -> Expr:
@@ -218,6 +251,15 @@ def _broadcast(value: Operand, lanes: int) -> Expr:
     return Broadcast(_scalar(finish(value)), _lanes(lanes))
 
 
+def _shuffle(vectors: Sequence[Operand], lanes: Sequence[Operand]) -> Expr:
+    if not all(isinstance(part, (list, tuple)) and part for part in (vectors, lanes)):
+        raise ValueError("takes a list of vectors and a list of the numbers of lanes")
+    parts = [finish(vector) for vector in vectors]
+    if len({part.dtype for part in parts}) > 1:
+        raise ValueError(f"takes vectors of one type, but got {' and '.join(part.dtype for part in parts)}")
+    return Shuffle(tuple(parts), tuple(finish(number) for number in lanes))
+
+
 def _undef(dtype: str = "") -> Expr:
     if dtype:
         dtypes.split_dtype(dtype)
@@ -270,6 +312,7 @@ TABLE: dict[str, Callable[..., Expr]] = {
     "ramp": _ramp,
     "Broadcast": _broadcast,
     "broadcast": _broadcast,
+    "Shuffle": _shuffle,
     "undef": _undef,
     "call_extern": _extern,
     "min_value": partial(_limit, -1),
@@ -277,7 +320,11 @@ TABLE: dict[str, Callable[..., Expr]] = {
     "infinity": _infinity,
     "likely": _likely,
     "ceildiv": _ceildiv,
-    **{name: partial(_math, name) for name in MATH_CALLS},
+    MASKED_LOAD: _masked_load,
+    PREFETCH: _prefetch,
+    **{name: partial(_math, name) for name in (*MATH_CALLS, MULTIPLY_ACCUMULATE)},
+    **{name: partial(_of_subgroup, name) for name in SUBGROUP_CALLS.values()},
+    **{name: partial(_barrier, name) for name in BARRIERS},
     **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
     **{name: partial(_words, name) for name in PAIR_CALLS},
 }

@@ -13,7 +13,7 @@ from typing import Any
 from .. import dtypes
 from ..caches import cached
 from ..context import Surroundings
-from ..expr import TRUE, Buffer, Const, Expr, LetExpr, Load, Not, Var
+from ..expr import BARRIERS, PREFETCH, TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
 from ..node import children, walk
 from ..stmt import (
     ITER_KINDS,
@@ -45,11 +45,12 @@ from .undef import has_undef, undef_fault, without_atoms
 
 @dataclass(frozen=True)
 class Used:
-    """Free variables, buffers and let expressions in an expression, in order."""
+    """Free variables, buffers and let expressions in an expression, in order, and whether it has an effect alone."""
 
     variables: tuple[Var, ...]
     buffers: tuple[Buffer, ...]
     lets: tuple[LetExpr, ...]
+    acts: bool
 
 
 @cached(65536)
@@ -58,7 +59,8 @@ def _used(e: Expr) -> Used:
     lets = tuple(n for n in nodes if isinstance(n, LetExpr))
     bound = {n.var for n in lets}
     free = dict.fromkeys(n for n in nodes if isinstance(n, Var) and n not in bound)
-    return Used(tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets)
+    acts = any(isinstance(n, Call) and n.name in (PREFETCH, *BARRIERS) for n in nodes)
+    return Used(tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets, acts)
 
 
 def _escaping(e: Expr) -> set[Var]:
@@ -215,7 +217,13 @@ class FunctionVerifier:
             raise self.fail(12, f"`{expr_text(e)}` is undef, but decides, binds or is compared")
 
     def _value(self, e: Expr, rule: int = 2) -> None:
-        """A valid expression over visible names."""
+        """A valid expression over visible names, with a value."""
+        if _used(e).acts:
+            raise self.fail(5, f"`{expr_text(e)}` has no value; a prefetch or a barrier is a statement of its own")
+        self._meaning(e, rule)
+
+    def _meaning(self, e: Expr, rule: int = 2) -> None:
+        """A valid expression over visible names, or a prefetch or a barrier."""
         used = _used(e)
         for var in used.variables:
             if var not in self.variables:
@@ -291,7 +299,10 @@ class FunctionVerifier:
         self.around = before
 
     def _if(self, stmt: If) -> None:
-        self.condition(stmt.cond)
+        if _is_masked_store(stmt):
+            self.expr(stmt.cond)
+        else:
+            self.condition(stmt.cond)
         with self._step(stmt.cond):
             self.stmt(stmt.then)
         if stmt.orelse is not None:
@@ -330,7 +341,10 @@ class FunctionVerifier:
         self.stmt(stmt.body)
 
     def _evaluate(self, stmt: Evaluate) -> None:
-        self._value(stmt.value)
+        if isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *BARRIERS):
+            self._meaning(stmt.value)
+        else:
+            self._value(stmt.value)
         self.refuse(12, undef_fault(stmt.value))
 
     def _assume(self, stmt: Assume) -> None:
@@ -398,6 +412,14 @@ class FunctionVerifier:
         self.variables -= {one.var for one in block.iters}
         self.variables |= hidden
         self.around = before
+
+
+def _is_masked_store(stmt: If) -> bool:
+    """Whether the condition is one of each lane of a store."""
+    store, kind = stmt.then, stmt.cond.dtype
+    if not isinstance(store, Store) or stmt.orelse is not None or not dtypes.is_bool(kind):
+        return False
+    return 1 < dtypes.lanes(kind) == dtypes.lanes(store.value.dtype)
 
 
 def _is_index(var: Var) -> bool:

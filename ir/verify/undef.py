@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..caches import cached
 from ..dataflow.accesses import own_expressions
-from ..expr import COMPARISONS, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Undef
+from ..expr import COMPARISONS, MASKED_LOAD, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Shuffle, Undef
 from ..node import children, transform, walk
 from ..stmt import Assume, Evaluate, Stmt, Store
 from ..text import expr_text
@@ -46,8 +46,10 @@ def _deciding(e: Expr) -> list[tuple[Expr, str]]:
         return [(index, "an index") for index in e.indices]
     if isinstance(e, Select):
         return [(e.cond, "the condition")]
-    if isinstance(e, Call) and e.name == "if_then_else":
+    if isinstance(e, Call) and e.name in ("if_then_else", MASKED_LOAD):
         return [(e.args[0], "the condition")]
+    if isinstance(e, Shuffle):
+        return [(number, "a lane") for number in e.lanes]
     if isinstance(e, Binary) and e.op in COMPARISONS:
         return [(e.a, "one side"), (e.b, "one side")]
     if isinstance(e, LetExpr):

@@ -299,7 +299,7 @@ def _absent(how: str) -> float:
 def _tree_regressor(p: Parts) -> bool:
     how, x = str(p.attribute("aggregate_function", "SUM")), _floats(p)
     dtype = p.type().dtype if x == 0 else "float32"
-    forest = by_number(p.whole.values, dtype, "target", int(p.attribute("n_targets", 1)), _absent(how))
+    forest = by_number(dict(p.whole.values), dtype, "target", int(p.attribute("n_targets", 1)), _absent(how))
     y = _aggregated(p, forest, x, how, _base(p))
     if dtype == "float64":
         y = p.cast(y, "float32")
@@ -311,7 +311,7 @@ def _tree_ensemble(p: Parts) -> bool:
     if p.type().dtype not in FLOATS:
         return False
     how = AGGREGATES[int(p.attribute("aggregate_function", 1))]
-    forest = by_place(p.whole.values, p.type().dtype, _absent(how))
+    forest = by_place(dict(p.whole.values), p.type().dtype, _absent(how))
     y = _aggregated(p, forest, 0, how, None)
     _transformed(p, y, TRANSFORMS[int(p.attribute("post_transform", 0))], 0, forest.value.shape[1])
     return True
@@ -322,7 +322,7 @@ def _tree_classifier(p: Parts) -> bool:
     dtype = p.type().dtype if x == 0 else "float32"
     count, ids = len(names), sorted(set(p.attribute("class_ids")))
     transform, base = str(p.attribute("post_transform", "NONE")), _base(p)
-    forest = by_number(p.whole.values, dtype, "class", max(count, ids[-1] + 1))
+    forest = by_number(dict(p.whole.values), dtype, "class", max(count, ids[-1] + 1))
     is_full = base is not None and len(base) == forest.value.shape[1]
     is_odd = count == 2 and is_full and len(ids) == 2
     y = _aggregated(p, forest, x, "SUM", base if is_full and not is_odd else None)

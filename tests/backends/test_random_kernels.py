@@ -156,7 +156,7 @@ def test_strict_sums_keep_their_order() -> None:
     big = np.array([1e8, 1.0, -1e8, 1.0], np.float32)
     assert ss.build(func, "cpu", strict=True)(big).tolist() == [1.0]
     lowered = ss.lower(func, "cpu", strict=True)
-    from stridesmith.backends.llvm.codegen import generate
+    from stridesmith.backends.render.llvm_module import generate
 
     assert "reassoc" not in generate(lowered, CPU) and "reassoc" in generate(ss.lower(func, "cpu"), CPU)
 

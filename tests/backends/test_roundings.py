@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.devices import discover, listing
-from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.lower import lower
 from stridesmith.backends.passes.roundings import EXACT
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.expr import Call
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk

@@ -151,3 +151,17 @@ def test_bits_are_taken_for_what_they_are() -> None:
     assert bits.dtype == np.uint16 and (bits == bfloat16_bits(x)).all()
     values = ss.bfloat16_values(bits)
     assert (ss.bfloat16_bits(values) == bits).all() and values[0] == 1.5
+
+
+def test_what_has_no_pairs_is_widened_once() -> None:
+    """The border of a depthwise convolution and its weights stay in float32; its input and result do not."""
+    make = Maker()
+    x = make.map("{0} + T.float32(1)", make.input(1, 4, 6, 6))
+    one = make.work("depthwise_conv2d", x, make.constant(4, 3, 3), c=4, h=6, w=6, k=3, pad=1)
+    two = make.work("conv2d", one, make.constant(8, 4, 1, 1), ci=4, co=8, h=6, w=6, k=1, pad=0)
+    made = in_precision(make.network(two), "bfloat16")
+    assert narrow_tensors(made, "bfloat16") == {x, one, made.nodes[2].inputs[1]}
+    depthwise = made.nodes[1]
+    assert isinstance(depthwise, Operator)
+    assert [b.dtype for b in depthwise.func.buffers] == ["bfloat16", "float32", "bfloat16"]
+    assert {b.dtype for b in depthwise.func.body.allocs} == {"float32"}

@@ -9,8 +9,8 @@ from stridesmith.backends import cpu
 from stridesmith.backends.assembly.inner_loop import InnerLoop, inner_loop, isa_of
 from stridesmith.backends.assembly.ports import PORTS, Ports, ports_of
 from stridesmith.backends.diagnosis import explain
-from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.llvm.compile import binding
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.expr import Buffer, Load, Var, const
 from stridesmith.ir.stmt import For, Store
 from stridesmith.ir.target import Target

@@ -13,10 +13,10 @@ from scale import scaled
 from stridesmith.backends.cpu import compile_cpu, load_cpu
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.legal.program import as_function, legal
-from stridesmith.backends.llvm.codegen import entry_name, generate
 from stridesmith.backends.llvm.compile import LinkedModule
 from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.passes.errors import LoweringError
+from stridesmith.backends.render.llvm_module import entry_name, generate
 from stridesmith.ir.dtypes import lanes, with_lanes
 from stridesmith.ir.expr import DOT_CALLS, Buffer, Call, Load, Ramp, Var, const
 from stridesmith.ir.interpreter.interpret import interpret

@@ -8,10 +8,10 @@ from cpu_programs import lowered, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stridesmith.backends.llvm.codegen import generate
-from stridesmith.backends.llvm.expr import Expressions
 from stridesmith.backends.llvm.types import CodegenError, ModuleText, bfloat16_bits, float_literal, literal
 from stridesmith.backends.passes.vectorize import vectorize_loops
+from stridesmith.backends.render.llvm import Context, Printer
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.expr import (
     Binary,
     Broadcast,
@@ -393,7 +393,7 @@ def test_an_index_that_reads_memory_is_read_where_it_is_asked_for():
 
 def test_expressions_of_one_address_are_evaluated_each_by_itself():
     """What is known of an expression that is gone is not said of one that lies where it lay."""
-    out = Expressions(ModuleText(), "f", ())
+    out = Printer(Context(ModuleText()), "f", ())
     for number in range(50):
         assert out.value(Binary("<", const(number), const(25))) is (number < 25)
         assert out.value(Not(const(number < 25))) is (number >= 25)

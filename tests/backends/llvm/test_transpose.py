@@ -8,8 +8,8 @@ from cpu_programs import lowered, run
 
 from stridesmith.backends.cpu import compile_cpu, load_cpu
 from stridesmith.backends.host import host_cpu
-from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.lower import lower
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.expr import Buffer, Load, Ramp, Var, const
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import For, Seq, Store

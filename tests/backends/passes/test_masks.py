@@ -16,10 +16,12 @@ import stridesmith as ss
 from stridesmith.backends.artifact import Argument
 from stridesmith.backends.cpu import assembly
 from stridesmith.backends.kernel import compile_lowered, load_artifact
-from stridesmith.backends.llvm import mask
-from stridesmith.backends.llvm.codegen import generate
+from stridesmith.backends.llvm import masks
+from stridesmith.backends.llvm.builder import Builder
+from stridesmith.backends.llvm.index import Linear
 from stridesmith.backends.lower import lower, lowering_steps
 from stridesmith.backends.passes.flatten import flat_buffer
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import verify
 from stridesmith.errors import WrongResult
@@ -205,12 +207,12 @@ def test_verification_sees_a_mask_that_is_off_by_one(
         verify(bound, arguments, samples)
 
     check()
-    honest = mask.Masks._lanes
+    honest = masks._lanes
 
-    def off(self: mask.Masks, op: str, base: mask.Linear, steps: tuple[int, ...]) -> str:
-        return honest(self, op, base + mask.Linear(wrong), steps)
+    def off(out: Builder, op: str, base: Linear, steps: tuple[int, ...]) -> str:
+        return honest(out, op, base + Linear(wrong), steps)
 
-    monkeypatch.setattr(mask.Masks, "_lanes", off)
+    monkeypatch.setattr(masks, "_lanes", off)
     with pytest.raises(WrongResult):
         check()
 

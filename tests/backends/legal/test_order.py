@@ -5,7 +5,7 @@ import pytest
 from cpu_programs import matmul_tile, run
 
 from stridesmith.backends import cpu
-from stridesmith.backends.llvm.order import best_order
+from stridesmith.backends.legal.order import best_order
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, const
 from stridesmith.ir.stmt import For, If, Seq, Store, loops
 from stridesmith.ir.target import Target

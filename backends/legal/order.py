@@ -1,8 +1,8 @@
-"""The order in which the statements of an unrolled nest are written.
+"""The order of the statements of an unrolled nest.
 
-A register tile is updated by ``tile[i, j] += a[i] * b[j]`` for all i and j.  Written with i
-outermost, every b[j] stays in a register while i advances, and one a[i] at a time; with j outermost
-the other way round.  The order that keeps fewer values alive is written, because compilers keep the
+A register tile is updated by ``tile[i, j] += a[i] * b[j]`` for all i and j.  With i outermost,
+every b[j] stays in a register while i advances, and one a[i] at a time; with j outermost the
+other way round.  The order that keeps fewer values alive is taken, because compilers keep the
 order that they find where registers are scarce, and a spilled accumulator halves the speed.
 
     for i in unrolled(3): for j in unrolled(4): S    ->    for j in unrolled(4): for i in unrolled(3): S
@@ -21,10 +21,23 @@ from math import prod
 from ...ir import dtypes
 from ...ir.arith.linear import shared_form
 from ...ir.expr import Const, Expr, Load, Ramp, Var, as_int, variables
-from ...ir.node import walk
+from ...ir.node import rebuild, walk
 from ...ir.stmt import For, If, Stmt, Store
+from ...ir.target import Target
 
 Nest = list[tuple[For, int]]
+
+
+def order_nests(stmt: Stmt, target: Target) -> Stmt:
+    """The statement, for a CPU, with each unrolled nest in its `best_order`."""
+    return _ordered(stmt) if target.kind == "cpu" else stmt
+
+
+def _ordered(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, For):
+        stmt = best_order(stmt)
+    result: Stmt = rebuild(stmt, lambda child: _ordered(child) if isinstance(child, Stmt) else child)
+    return result
 
 
 def best_order(stmt: For) -> For:

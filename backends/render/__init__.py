@@ -1,0 +1,1 @@
+"""Printers: legal programs as text, by tables from nodes to what is written for them."""

@@ -1,0 +1,124 @@
+"""Do legal programs mean what lowered ones mean? Random programs on every instruction set, without a device.
+
+    python benchmarks/legal.py [--programs 20000] [--seed 0] [--seconds 3600] [--compile] [--out legal.json]
+
+Each program is drawn at random, by its seed: over the whole grammar of the language, or a candidate of a small
+operator as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, made
+legal, verified, printed and parsed, and interpreted before and after: every defined element must be equal, bit by
+bit.  Where both are one program there is nothing to compare.  With `--compile` the code of what this machine has runs,
+too.  A file that exists is gone on with.  The exit code is 1 if any program failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import emulated
+from draws import candidates
+from legal_programs import MACHINES, RandomPrograms, agree, lowered_for, meaning
+from random_kernels import compiled
+from random_runs import arguments, assert_refines
+
+from stridesmith.backends.host import host_cpu
+from stridesmith.backends.legal.program import legal
+from stridesmith.backends.lower import LoweringError
+from stridesmith.ir.expr import MULTIPLY_ACCUMULATE, Call
+from stridesmith.ir.node import walk
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import OutOfBounds
+from stridesmith.space.design.space import Space
+from stridesmith.space.design.space import generate as space_of
+from stridesmith.space.workloads import workload
+
+OPERATORS_EVERY = 4
+"""One program in so many is a candidate of an operator."""
+
+
+@lru_cache(maxsize=256)
+def space(operator: str, machine: str) -> Space:
+    kind, shape = emulated.operators()[operator]
+    work = workload(kind, **shape)
+    return space_of(work.func, MACHINES[machine], dict.fromkeys(work.constants, "constant"))
+
+
+def candidate(seed: int) -> tuple[str, PrimFunc] | None:
+    """A processor, and a candidate for it; None where the drawn sketch has none."""
+    rng = np.random.default_rng(seed)
+    machine = list(MACHINES)[int(rng.integers(len(MACHINES)))]
+    operator = list(emulated.operators())[int(rng.integers(len(emulated.operators())))]
+    sketches = space(operator, machine).sketches
+    sketch = sketches[int(rng.integers(len(sketches)))]
+    found = candidates(sketch, 1, seed)
+    return (machine, sketch.schedule(found[0]).func) if found else None
+
+
+def runs_here(target: Target) -> bool:
+    return target.isa != "neon" and target.cpu_features <= host_cpu().cpu_features
+
+
+def tried(seed: int, compiles: bool) -> Counter[str]:
+    """What came of a program on the instruction sets.  Raises what it fails with."""
+    drawn = candidate(seed) if seed % OPERATORS_EVERY == 0 else None
+    func = RandomPrograms(seed).program() if drawn is None else drawn[1]
+    arrays, done = arguments(func), Counter[str]()
+    for name in MACHINES if drawn is None else (drawn[0],):
+        target = MACHINES[name]
+        try:
+            lowered = lowered_for(func, target)
+        except (LoweringError, OutOfBounds):
+            done[f"{name} refused"] += 1
+            continue
+        done[f"{name} {'changed' if agree(lowered, target, arrays) else 'same'}"] += 1
+        rounds = any(isinstance(n, Call) and n.name == MULTIPLY_ACCUMULATE for n in walk(legal(lowered, target).body))
+        if compiles and runs_here(target) and not rounds and drawn is None:
+            assert_refines(compiled(func, target, arrays), meaning(lowered, arrays))
+            done[f"{name} ran"] += 1
+    return done
+
+
+def main() -> int:
+    """Run the command; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--compile", action="store_true", help="run the code of what this machine has, too")
+    parser.add_argument("--out", type=Path, default=Path("legal.json"))
+    options = parser.parse_args()
+    stored: dict[str, Any] = {"seed": options.seed, "done": 0, "counts": {}, "failures": {}}
+    if options.out.exists():
+        stored = json.loads(options.out.read_text())
+    counts, started = Counter[str](stored["counts"]), time.monotonic()
+    while stored["done"] < options.programs and time.monotonic() - started < options.seconds:
+        seed = stored["seed"] + stored["done"]
+        try:
+            counts.update(tried(seed, options.compile))
+        except Exception:
+            stored["failures"][str(seed)] = traceback.format_exc(limit=-6)
+            print(f"seed {seed}:\n{stored['failures'][str(seed)]}", flush=True)
+        stored["done"] += 1
+        if stored["done"] % 50 == 0 or stored["done"] == options.programs:
+            options.out.write_text(json.dumps({**stored, "counts": counts}, indent=1))
+    options.out.write_text(json.dumps({**stored, "counts": counts}, indent=1))
+    for name in MACHINES:
+        words = (f"{counts[f'{name} {end}']} {end}" for end in ("changed", "same", "refused", "ran"))
+        print(f"{name:12} {', '.join(words)}")
+    print(f"{stored['done']} programs, {len(stored['failures'])} failed")
+    return int(bool(stored["failures"]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
