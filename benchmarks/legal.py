@@ -34,11 +34,11 @@ from random_runs import arguments, assert_refines
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.legal.program import legal
 from stridesmith.backends.lower import LoweringError
-from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.expr import MULTIPLY_ACCUMULATE, Call
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import OutOfBounds
 from stridesmith.space.design.space import Space
 from stridesmith.space.design.space import generate as space_of
 from stridesmith.space.workloads import workload
