@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...errors import ModelProblem
 from ..network import Array
 from ..operators.graph import Type
 from .forest import Forest, by_number, by_place
@@ -237,7 +238,12 @@ def _kernels(p: Parts, count: int) -> str:
 def _svm_classifier(p: Parts) -> bool:
     """One vote for each pair of classes, where there are vectors, else a product; not for probabilities."""
     names, vectors = _names(p), [int(n) for n in p.attribute("vectors_per_class", [])]
-    if not sum(vectors) or p.attribute("prob_a"):
+    if p.attribute("prob_a"):
+        raise ModelProblem(
+            f"the node {p.whole} makes probabilities of decisions between pairs of classes, for which there is no "
+            "program here, and the reference implementation of ONNX gives others than ONNX Runtime"
+        )
+    if not sum(vectors):
         return False
     count, total = len(names), sum(vectors)
     kernels = _kernels(p, total)

@@ -345,3 +345,19 @@ def test_types_that_onnx_does_not_infer_are_those_of_the_body() -> None:
     nodes = [node("GreaterOrEqual", "x w", "c"), node("Where", "c x w", "y")]
     made = model(nodes, {"x": (2, 3)}, {"w": floats(3)}, opset=12)
     assert read(made).tensors["y"].shape == (2, 3)
+
+
+def test_probabilities_of_pairs_are_refused() -> None:
+    """No wrong results without a word: the reference implementation multiplies what it should not."""
+    values: dict[str, Any] = {"vectors_per_class": [1, 1], "support_vectors": [1.0, 2.0], "coefficients": [1.0, -1.0]}
+    values |= {"rho": [0.5], "prob_a": [1.0], "prob_b": [0.0], "classlabels_ints": [0, 1]}
+    with pytest.raises(ModelProblem, match="probabilities of decisions between pairs"):
+        network_of_one("SVMClassifier", "ai.onnx.ml", {"x": floats(2, 1)}, "y p", **values)
+
+
+def test_types_of_learning_that_onnx_does_not_infer_are_those_of_the_reference() -> None:
+    """Of an encoder of texts, which runs by it."""
+    words = {"keys_strings": ["a", "b"], "values_int64s": [5, 6], "default_int64": -1}
+    found = network_of_one("LabelEncoder", "ai.onnx.ml", {"x": np.array([["b", "z"]], object)}, **words)
+    assert [one.op for one in found.foreign] == ["LabelEncoder"]
+    assert evaluate(found, {"x": np.array([["b", "z"]], object)})["y"].tolist() == [[6, -1]]
