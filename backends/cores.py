@@ -69,7 +69,7 @@ def settler(target: Target) -> Callable[[], None]:
 
     A driver that makes an OpenCL device of the CPU has a thread on each of its processors.
     """
-    return cores(target.threads).settle if target.is_cpu_device and target.threads > 1 else _at_once
+    return cores(target.threads).settle if target.execution.runs_on_the_host and target.threads > 1 else _at_once
 
 
 def _at_once() -> None:

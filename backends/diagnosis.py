@@ -88,7 +88,7 @@ def _cpu(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
 
 
 def _opencl(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
-    from .opencl.source import generate
+    from .render.opencl.program import generate
 
     text = {"source": generate(lowered, target).text}
     if not compiled:

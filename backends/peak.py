@@ -34,7 +34,7 @@ def measure_peak(target: Target, dtype: str = "float32") -> float:
 
     An OpenCL device that is the host's CPU is measured as that CPU; any other through a kernel.
     """
-    if target.kind == "opencl" and not target.is_cpu_device:
+    if target.kind == "opencl" and not target.execution.runs_on_the_host:
         from .peak_kernel import device_peak
 
         return device_peak(target, "float32" if dtype == "bfloat16" else dtype, BURSTS, BURST_SECONDS)
@@ -46,7 +46,7 @@ def measure_peak(target: Target, dtype: str = "float32") -> float:
 
 def measure_bandwidth(target: Target) -> float:
     """Bytes a second read from memory on the target's threads, the best of several passes."""
-    if target.kind == "opencl" and not target.is_cpu_device:
+    if target.kind == "opencl" and not target.execution.runs_on_the_host:
         from .peak_kernel import device_bandwidth
 
         return device_bandwidth(target, _STREAM_BYTES[1], BURSTS)

@@ -350,7 +350,7 @@ class Geometry:
             extents = [np.where(place == INNER, some, all_) for some, all_ in zip(inner, shape, strict=True)]
             sides = layout.sides(operand, cover.levels["reg"], extents)
             found = np.zeros(1, np.int64)
-            if sides is not None and operand.source == "fixed" and self.target.is_cpu_device:
+            if sides is not None and operand.source == "fixed" and self.target.execution.has_vectors:
                 read, written = (np.asarray(side, np.int64) for side in sides)
                 found = square_side(read, written, self.target.vector_lanes(operand.dtype))
                 beside = layout.order(operand, cover.levels["reg"])[-2:-1]
@@ -364,7 +364,7 @@ class Geometry:
         for kind in ("image", "local"):
             flags = (floats(candidates.in_memory(kind, number)) for number, _ in self.inputs)
             found = sum(flags, np.zeros(1, np.float32))
-            out[f"emulated:{kind}"] = np.asarray(found * np.float32(self.target.is_cpu_device), np.float32)
+            out[f"emulated:{kind}"] = np.asarray(found * np.float32(self.target.execution.has_one_memory), np.float32)
 
 
 def _held(live: Sequence[Vector]) -> Vector:

@@ -35,7 +35,7 @@ values mean the same thing everywhere in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, Union
@@ -71,9 +71,14 @@ MATH_CALLS = (
     "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
 )  # fmt: skip
 """Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
+SUBGROUP_CALLS = {"+": "subgroup_add", "min": "subgroup_min", "max": "subgroup_max"}
+"""``C[i] = C[i] op f(e)``, by operation: the work-items of a subgroup reduce `e`, and what they have is updated once.
+
+Where items come one after the other each updates it by its own `e`, which is the value of the call.
+"""
 MULTIPLY_ACCUMULATE = "multiply_accumulate"
 """``f(a, b, c)``: ``a * b + c`` of floats, rounded once, written over `c`, which is what a register holds."""
-FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, MULTIPLY_ACCUMULATE)
+FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE)
 """All that a call may name, but for the lazy ``if_then_else`` and the two below."""
 MASKED_LOAD = "masked_load"
 """``f(c, A[i], b)``: in the lanes where `c` holds what is loaded, in others, where nothing is read, those of `b`, or 0.
@@ -82,6 +87,12 @@ One condition may be that of all lanes.
 """
 PREFETCH = "prefetch"
 """``f(A[i])``, as a statement: memory that is asked for ahead of time, also beyond the end of `A`; nothing is read."""
+
+BARRIERS = ("barrier_shared", "barrier_global", "barrier_shared_global")
+"""``f()``, as a statement: all work-items of a group come here before any goes on.
+
+What they have written to memory of these scopes is seen by all.  Items that come one after the other wait for nobody.
+"""
 
 ExprLike = Union["Expr", int, float, bool]
 
@@ -473,6 +484,11 @@ def if_then_else(cond: Expr, a: ExprLike, b: ExprLike) -> Expr:
     if isinstance(cond, Const):
         return left if cond.value else right
     return Call("if_then_else", (cond, left, right), left.dtype)
+
+
+def barrier(scopes: Collection[str]) -> Call:
+    """The barrier for memory of these scopes, ``shared`` or ``global``."""
+    return Call("_".join(("barrier", *(scope for scope in ("shared", "global") if scope in scopes))), (), "int32")
 
 
 def as_conditional(masked: Call) -> Call:

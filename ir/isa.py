@@ -1,4 +1,4 @@
-"""What instruction sets have, as data: vector registers, masks of lanes, and dot products of bytes and of bfloat16.
+"""What instruction sets and kinds of devices have, as data: vector registers, masks of lanes, dot products.
 
 A row of `VECTORS` or `DOT_PRODUCTS` names the features that a CPU must have for it, by LLVM's names.
 """
@@ -99,3 +99,39 @@ def dot_steps(signs: str) -> int:
 def dot_product(signs: str, features: Collection[str]) -> DotProduct | None:
     """The instruction for operands of these signs, among the features of a CPU."""
     return next((r for r in DOT_PRODUCTS if r.takes(signs) and all(f in features for f in r.needs)), None)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a kind of device runs work-items, and what its compilers make of OpenCL C.
+
+    On some, the items of a work-group run one after the other, and `work_items_share_a_thread`; on others each has one.
+    The first is `has_vectors` of a program: lanes of a vector are in one register, where they are shuffled and masked.
+    It `loads_from_any_address`, not only vectors from multiples of their size, and `addresses_in_64_bits` cost nothing.
+    Kernels that `run_on_the_host` share its cores with the process, and local and texture memory, where it
+    `has_one_memory`, are the same as global memory.  Where a compiler `keeps_what_it_loads` it spills registers for it;
+    where an exponential `calls_a_library` code in its place is faster; and a device `adds_pairs` that multiplies and
+    adds bytes as pairs of 16 bits, not four at a time.
+    """
+
+    name: str
+    work_items_share_a_thread: bool
+    has_vectors: bool
+    loads_from_any_address: bool
+    addresses_in_64_bits: bool
+    runs_on_the_host: bool
+    has_one_memory: bool
+    keeps_what_it_loads: bool
+    calls_a_library: bool
+    adds_pairs: bool
+
+
+ON_CPU = Execution(
+    "cpu", work_items_share_a_thread=True, has_vectors=True, loads_from_any_address=True, addresses_in_64_bits=True,
+    runs_on_the_host=True, has_one_memory=True, keeps_what_it_loads=True, calls_a_library=True, adds_pairs=True,
+)  # fmt: skip
+ON_GPU = Execution(
+    "gpu", work_items_share_a_thread=False, has_vectors=False, loads_from_any_address=False,
+    addresses_in_64_bits=False, runs_on_the_host=False, has_one_memory=False, keeps_what_it_loads=False,
+    calls_a_library=False, adds_pairs=False,
+)  # fmt: skip

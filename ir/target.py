@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from . import dtypes
-from .isa import PAIRS, SIGNS, VECTORS, dot_product, dot_steps
+from .isa import ON_CPU, ON_GPU, PAIRS, SIGNS, VECTORS, Execution, dot_product, dot_steps
 
 KINDS = ("cpu", "opencl")
 BYTE_DOTS = "cl_khr_integer_dot_product"
@@ -96,6 +96,11 @@ class Target(metaclass=_FromText):
         return max(1, self.vector_bits // dtypes.bits(dtype))
 
     @property
+    def execution(self) -> Execution:
+        """How the device runs work-items: as a CPU does, or as a GPU."""
+        return ON_CPU if self.is_cpu_device else ON_GPU
+
+    @property
     def way_bytes(self) -> int:
         """Bytes after which addresses compete for the same places of the first cache."""
         return max(self.line_bytes, self.l1_bytes // max(1, self.l1_ways))
@@ -103,7 +108,7 @@ class Target(metaclass=_FromText):
     @property
     def cores(self) -> int | None:
         """Cores of this machine that kernels compute on; None where they compute elsewhere."""
-        return self.threads if self.is_cpu_device else None
+        return self.threads if self.execution.runs_on_the_host else None
 
     @property
     def is_apart(self) -> bool:
@@ -132,7 +137,7 @@ class Target(metaclass=_FromText):
         `backends.legal.offsets`), and 2 of bytes where products of 16 bits are added in pairs, as drivers of CPUs do.
         """
         if self.kind == "opencl":
-            return 2 if self.is_cpu_device else 4
+            return 2 if self.execution.adds_pairs else 4
         rows = (dot_product(wanted, self.cpu_features) for wanted in (signs, "us"))
         return dot_steps(signs) if any(row is not None and not row.in_pairs for row in rows) else 2
 
@@ -157,7 +162,7 @@ class Target(metaclass=_FromText):
         The `isa` of a CPU tells; OpenCL on a CPU chooses among lanes that it computes by comparisons of vectors.
         """
         if self.kind == "opencl":
-            return self.is_cpu_device and dtype in ("float32", "float64", "int32")
+            return self.execution.has_vectors and dtype in ("float32", "float64", "int32")
         return self.kind == "cpu" and any(self.isa == v.name and dtypes.bits(dtype) in v.masked for v in VECTORS)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 from . import dtypes
 from .expr import (
     ARITHMETIC,
+    BARRIERS,
     COMPARISONS,
     FUNCTIONS,
     MASKED_LOAD,
@@ -121,6 +122,8 @@ class Texts:
     def _call(self, e: Call) -> str:
         if e.name == "if_then_else" and len(e.args) == 3 and e.dtype == e.args[1].dtype:
             return f"T.if_then_else({self(e.args[0])}, {self._args(e.args[1:])})"
+        if e.name in BARRIERS and not e.args:
+            return f"T.{e.name}()"
         if e.name == MASKED_LOAD and len(e.args) in (2, 3) and e.dtype == e.args[1].dtype:
             return f"T.masked_load({self(e.args[0])}, {self._args(e.args[1:])})"
         if e.name in (*FUNCTIONS, PREFETCH) and e.args and all(a.dtype == e.dtype for a in e.args):

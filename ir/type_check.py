@@ -8,6 +8,7 @@ from ..errors import ProgramError
 from . import dtypes
 from .caches import cached
 from .expr import (
+    BARRIERS,
     BIT_CALLS,
     COMPARISONS,
     DOT_CALLS,
@@ -17,6 +18,7 @@ from .expr import (
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
     PREFETCH,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -109,6 +111,10 @@ def _call(e: Call) -> None:
             raise TypeFault(f"`{expr_text(e)}` must be a condition and two values of its own type")
         _choice(e, *e.args)
         return
+    if e.name in BARRIERS:
+        if e.args or e.dtype != "int32":
+            raise TypeFault(f"`{e.name}` takes no arguments")
+        return
     if e.name in (MASKED_LOAD, PREFETCH):
         _access(e)
         return
@@ -126,6 +132,8 @@ def _call(e: Call) -> None:
     same(e, "the arguments and the result", e, *e.args)
     if e.name in DOT_CALLS:
         allowed = dtypes.element(e.dtype) == "int32"
+    elif e.name in SUBGROUP_CALLS.values():
+        allowed = not dtypes.is_bool(e.dtype)
     elif e.name in BIT_CALLS:
         allowed = dtypes.is_int(e.dtype)
     else:

@@ -29,7 +29,7 @@ from math import prod
 from ..errors import ProgramError
 from ..ir.caches import cached
 from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
-from ..ir.node import children, transform, walk
+from ..ir.node import children, remembered, transform, walk
 from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
 from ..ir.text import expr_text
@@ -109,6 +109,7 @@ def _may_merge(network: Network, first: Operator, second: Operator) -> bool:
     return True
 
 
+@remembered
 def _reduces(func: PrimFunc) -> bool:
     """Whether some block of a program does more than to compute each of its elements by itself."""
     return not all(is_elementwise(block) for block in leaf_blocks(func.body))
@@ -123,6 +124,7 @@ def _is_cheap(func: PrimFunc) -> bool:
     return operations(func) <= CHEAP
 
 
+@remembered
 def operations(func: PrimFunc) -> int:
     """Arithmetic for an element, all blocks together; a function such as exp counts for many."""
     return sum(_weight(n) for block in leaf_blocks(func.body) for s in block_stores(block) for n in _values(s.value))

@@ -43,6 +43,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..ir.arith.linear import linear_form
+from ..ir.caches import cached
 from ..ir.expr import TRUE, Buffer, Expr, Load, Select, Var, all_of, binary, const, if_then_else
 from ..ir.passes.renaming import canonical
 from ..ir.stmt import (
@@ -176,7 +177,14 @@ class Convolution:
 
 def convolution(network: Network, node: Operator) -> Convolution | None:
     """The convolution that an operator computes, by conditions 1 to 3."""
-    func, sums = node.func, [block for block in leaf_blocks(node.func.body) if block.reduce]
+    named = zip(node.func.buffers, node.inputs, strict=False)
+    return _convolution(node.func, frozenset(buffer for buffer, name in named if name in network.constants))
+
+
+@cached(1024)
+def _convolution(func: PrimFunc, constants: frozenset[Buffer]) -> Convolution | None:
+    """The convolution that a program computes, of whose buffers some are constants."""
+    sums = [block for block in leaf_blocks(func.body) if block.reduce]
     found = [anchor for anchor in anchors(func, {}) if sums and anchor.block == sums[0].name]
     if len(sums) != 1 or not found or found[0].op != "+" or func.is_strict or func.layouts:
         return None
@@ -186,7 +194,6 @@ def convolution(network: Network, node: Operator) -> Convolution | None:
     if block.init != zero or block.predicate != TRUE or producers(func, store.buffer) != (block,):
         return None
     factors = product_factors(value)
-    constants = {b for b, name in zip(func.buffers, node.inputs, strict=False) if name in network.constants}
     for weights, data in (factors, factors[::-1]) if len(factors) == 2 else ():
         if not isinstance(weights, Load) or not isinstance(data, Load) or weights.buffer not in constants:
             continue

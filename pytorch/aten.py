@@ -15,6 +15,7 @@ from torch import fx
 
 from ..models.operators.graph import OWN_DOMAIN
 from .call import Call, Result, Unsupported
+from .recurrent import rnn_layer
 
 Convert: TypeAlias = Callable[[Call], Result]
 
@@ -387,6 +388,16 @@ def _embedding(call: Call) -> Result:
 VIEWS = ("view", "_unsafe_view", "unsqueeze", "squeeze.dim", "squeeze.dims", "squeeze")
 """What costs PyTorch nothing, since it is the same memory."""
 
+
+def _unbind(call: Call) -> Result:
+    """Each element of a dimension as a tensor without it."""
+    shape = call.shape("self")
+    axis, tensor = call.axis("dim", len(shape)), call.tensor("self")
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    places = [call.constant(np.asarray(at, np.int64)) for at in range(shape[axis])]
+    return tuple(call.part("Gather", [tensor, place], rest, axis=axis) for place in places)
+
+
 _BY_NAME: Mapping[str, Convert] = {
     **{name: _unary(op) for name, op in {
         "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "erf": "Erf",
@@ -459,6 +470,8 @@ _BY_NAME: Mapping[str, Convert] = {
     "constant_pad_nd": _pad,
     "repeat": _repeat,
     "embedding": _embedding,
+    "unbind.int": _unbind,
+    "mkldnn_rnn_layer": rnn_layer,
 }  # fmt: skip
 
 

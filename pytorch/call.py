@@ -94,6 +94,21 @@ class Call:
         self._graph.constant(name, value)
         return name
 
+    def shape_of(self, extents: Sequence[int]) -> str:
+        """A new constant that says a shape."""
+        return self.constant(np.array(extents, np.int64))
+
+    def known(self, name: str) -> Array | None:
+        """The value of an argument that never changes; None for any other."""
+        return self._graph.constants.get(self.tensor(name))
+
+    def several(self, op: str, inputs: Sequence[str], results: Sequence[Type], **values: Any) -> tuple[str, ...]:
+        """Emit an operator with several results, which are between others."""
+        names = tuple(f"{self.node.name}/part{len(self.nodes)}.{at}" for at in range(len(results)))
+        self._graph.types.update(zip(names, results, strict=True))
+        self.nodes.append(Node(op, "", self.node.name, tuple(inputs), names, values))
+        return names
+
     def number(self, value: float, dtype: str) -> str:
         """A new constant without dimensions."""
         try:

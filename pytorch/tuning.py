@@ -17,6 +17,7 @@ from ..errors import DeviceLost, Interrupted, StorageError, TemporaryError, Usag
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
 from .dynamo import CONTROL_FLOW, Compiled, Left, Options, capture, divide, refuse_training
+from .recurrent import allowed
 from .whole import Example, arguments_of
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
     arguments, named = arguments_of(example)
     # Each call compiles anew, and for the shapes of its example alone.
     limits = {"recompile_limit": sys.maxsize, "accumulated_recompile_limit": sys.maxsize}
-    with torch.no_grad(), torch._dynamo.config.patch(limits):
+    with torch.no_grad(), torch._dynamo.config.patch({**limits, **allowed(model)}):
         torch.compile(model, backend=collect, dynamic=False)(*arguments, **named)
     return networks, left
 

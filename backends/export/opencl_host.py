@@ -18,11 +18,11 @@ from ...ir.expr import Buffer
 from ...version import __version__
 from ..artifact import Argument
 from ..data import is_in_place
-from ..opencl.exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
 from ..opencl.images import channel_of, image_shape, is_image
 from ..opencl.launch import Launch, Source
 from ..opencl.runtime import build_options
-from ..opencl.source import generate
+from ..render.opencl.exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
+from ..render.opencl.program import generate
 from .library import Constant, Function, Given, Library, Place, buffers, nbytes
 
 _CHANNELS = {

@@ -16,6 +16,7 @@ from .accumulate import multiply_accumulates
 from .dots import dot_products
 from .gathers import gathers
 from .interleaves import interleaves
+from .kernels import Setting, legal_kernels
 from .masks import lane_masks
 from .offsets import offset_dots
 from .order import order_nests
@@ -39,11 +40,15 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
 def legal(lowered: Lowered, target: Target) -> Lowered:
     """`lowered` with what the target's instruction set decides written as nodes.
 
-    Raises LoweringError for what the program asks for and the target does not have.
+    Raises LoweringError for what the program asks for and the target does not have, CodegenError for kernels that an
+    OpenCL device cannot run.
     """
     body = lowered.body
     for _, run in PASSES:
         body = run(body, target)
+    if target.kind == "opencl":
+        setting = Setting(target, (*lowered.params, *lowered.workspaces), lowered.strict)
+        body = legal_kernels(lowered.name, body, setting)
     return lowered if body is lowered.body else replace(lowered, body=body)
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+OFFSETS = 1 << 15
+"""Work-groups in a row, where a launch of some of a program's groups tells by its offset where they begin."""
+
 
 @dataclass(frozen=True)
 class Launch:

@@ -33,8 +33,7 @@ from ..llvm.pool_text import NOW
 from ..memory import placed, room_for
 from .calling_thread import queue_in_caller
 from .failures import error_of
-from .launch import Launch
-from .parts import OFFSETS
+from .launch import OFFSETS, Launch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

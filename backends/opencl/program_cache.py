@@ -32,6 +32,6 @@ def store(source: str, options: tuple[str, ...], target: Target, binary: str) ->
 
 def _key(source: str, options: tuple[str, ...], target: Target) -> str:
     # Two machines may share a home folder: a binary for one processor may crash on another of the same name.
-    processor = host_cpu().features if target.is_cpu_device else ""
+    processor = host_cpu().features if target.execution.runs_on_the_host else ""
     settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("POCL_") and k != "POCL_CACHE_DIR")
     return repr((source, options, sorted(target.to_json().items()), processor, settings, sys.prefix))

@@ -18,19 +18,19 @@ from ...ir.target import Target
 from ..artifact import Artifact, InNetwork
 from ..executable import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
+from ..render.opencl.exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
+from ..render.opencl.helpers import DOT_BUILTIN, ONE_MEMORY
+from ..render.opencl.program import generate
 from . import program_cache
 from .binary import POCL, export_binary, import_binary
 from .calling_thread import device_in_caller
 from .contexts import context_of
 from .devices import device_of
-from .exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
 from .failures import meaning, on_device, on_threads_of_driver
 from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .pool_bound import PoolBound
 from .pool_launches import SMALL_GRID
-from .source import generate
-from .types import DOT_BUILTIN, ONE_MEMORY
 from .wait import wait
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _options(code: str, target: Target) -> tuple[str, ...]:
 @on_device
 def open_device(target: Target) -> None:
     """Make the context of a device that is no CPU."""
-    if not target.is_cpu_device:
+    if not target.execution.runs_on_the_host:
         context_of(device_of(target))
 
 
@@ -147,7 +147,7 @@ class OpenCLExecutable(Executable):
 
         A program that nobody has scheduled is one group, which may take long: it is compiled by its first call.
         """
-        if not self.target.is_cpu_device:
+        if not self.target.execution.runs_on_the_host:
             return
         launches = [launch for launch in self.launches if launch.serial or not launch.is_single]
         if self.home.threads:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..expr import PREFETCH, Buffer, Call, Not, Var
+from ..expr import BARRIERS, PREFETCH, Buffer, Call, Not, Var
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from ..text import expr_text
 from .hazards import independent, separate
@@ -102,7 +102,7 @@ class Machine(Stores):
             self.run(self.bind(nest, stmt.var, stmt.value), stmt.body)
 
     def _evaluate(self, nest: Nest, stmt: Evaluate) -> None:
-        if not (isinstance(stmt.value, Call) and stmt.value.name == PREFETCH):
+        if not (isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *BARRIERS)):
             self.value(nest, stmt.value)
 
     def _assume(self, nest: Nest, stmt: Assume) -> None:

@@ -21,6 +21,7 @@ from ..expr import (
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -62,6 +63,7 @@ _MATH: Mapping[str, Callable[..., Any]] = {
         lambda a, b, c: np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64),
     ),
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    **dict.fromkeys(SUBGROUP_CALLS.values(), np.positive),
     **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
     **dict.fromkeys(PAIR_CALLS, dot_of_pairs),
 }  # fmt: skip

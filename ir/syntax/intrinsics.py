@@ -15,6 +15,7 @@ from typing import Any, Union
 
 from .. import dtypes
 from ..expr import (
+    BARRIERS,
     BIT_CALLS,
     DOT_CALLS,
     MASKED_LOAD,
@@ -22,6 +23,7 @@ from ..expr import (
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
     PREFETCH,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Call,
@@ -187,6 +189,15 @@ def _words(name: str, a: Operand, b: Operand, c: Operand) -> Expr:
     return Call(name, (finish(a, "int32"), finish(b, "int32"), total), total.dtype)
 
 
+def _of_subgroup(name: str, value: Operand) -> Expr:
+    part = finish(value)
+    return Call(name, (part,), part.dtype)
+
+
+def _barrier(name: str) -> Expr:
+    return Call(name, (), "int32")
+
+
 def _extern(dtype: str, name: str, *args: Operand) -> Expr:
     dtypes.split_dtype(dtype)
     if not isinstance(name, str):
@@ -312,6 +323,8 @@ TABLE: dict[str, Callable[..., Expr]] = {
     MASKED_LOAD: _masked_load,
     PREFETCH: _prefetch,
     **{name: partial(_math, name) for name in (*MATH_CALLS, MULTIPLY_ACCUMULATE)},
+    **{name: partial(_of_subgroup, name) for name in SUBGROUP_CALLS.values()},
+    **{name: partial(_barrier, name) for name in BARRIERS},
     **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
     **{name: partial(_words, name) for name in PAIR_CALLS},
 }

@@ -13,7 +13,7 @@ from typing import Any
 from .. import dtypes
 from ..caches import cached
 from ..context import Surroundings
-from ..expr import PREFETCH, TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
+from ..expr import BARRIERS, PREFETCH, TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
 from ..node import children, walk
 from ..stmt import (
     ITER_KINDS,
@@ -45,12 +45,12 @@ from .undef import has_undef, undef_fault, without_atoms
 
 @dataclass(frozen=True)
 class Used:
-    """Free variables, buffers and let expressions in an expression, in order, and whether it prefetches."""
+    """Free variables, buffers and let expressions in an expression, in order, and whether it has an effect alone."""
 
     variables: tuple[Var, ...]
     buffers: tuple[Buffer, ...]
     lets: tuple[LetExpr, ...]
-    fetches: bool
+    acts: bool
 
 
 @cached(65536)
@@ -59,8 +59,8 @@ def _used(e: Expr) -> Used:
     lets = tuple(n for n in nodes if isinstance(n, LetExpr))
     bound = {n.var for n in lets}
     free = dict.fromkeys(n for n in nodes if isinstance(n, Var) and n not in bound)
-    fetches = any(isinstance(n, Call) and n.name == PREFETCH for n in nodes)
-    return Used(tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets, fetches)
+    acts = any(isinstance(n, Call) and n.name in (PREFETCH, *BARRIERS) for n in nodes)
+    return Used(tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets, acts)
 
 
 def _escaping(e: Expr) -> set[Var]:
@@ -218,12 +218,12 @@ class FunctionVerifier:
 
     def _value(self, e: Expr, rule: int = 2) -> None:
         """A valid expression over visible names, with a value."""
-        if _used(e).fetches:
-            raise self.fail(5, f"`{expr_text(e)}` has no value; a prefetch is a statement of its own")
+        if _used(e).acts:
+            raise self.fail(5, f"`{expr_text(e)}` has no value; a prefetch or a barrier is a statement of its own")
         self._meaning(e, rule)
 
     def _meaning(self, e: Expr, rule: int = 2) -> None:
-        """A valid expression over visible names, or a prefetch."""
+        """A valid expression over visible names, or a prefetch or a barrier."""
         used = _used(e)
         for var in used.variables:
             if var not in self.variables:
@@ -341,7 +341,7 @@ class FunctionVerifier:
         self.stmt(stmt.body)
 
     def _evaluate(self, stmt: Evaluate) -> None:
-        if isinstance(stmt.value, Call) and stmt.value.name == PREFETCH:
+        if isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *BARRIERS):
             self._meaning(stmt.value)
         else:
             self._value(stmt.value)

@@ -4,11 +4,10 @@
    before); with `auto_pad` VALID only whole windows count, whatever `ceil_mode` says.
 2. ConvTranspose: with `auto_pad` SAME_* a result is ``input * stride``, also with `output_padding`; an `output_shape`
    is the extents of the image.
-3. GreaterOrEqual and LessOrEqual before version 16, of which nothing is inferred, broadcast.
-4. Slice before version 10, of which nothing is inferred where ends lie outside or in front of their starts.
-5. Squeeze with axes in any order.
-6. STFT of real signals, of which half of the frequencies are given.
-7. GroupNormalization before version 21, of which nothing is inferred, keeps the shape.
+3. Slice before version 10, of which nothing is inferred where ends lie outside or in front of their starts.
+4. Squeeze with axes in any order.
+5. STFT of real signals, of which half of the frequencies are given.
+6. GroupNormalization before version 21, of which nothing is inferred, keeps the shape.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ..operators.graph import Graph, Node, Type
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
-COMPARISONS = ("GreaterOrEqual", "LessOrEqual")
 
 
 def as_defined(node: Node, graph: Graph, inferred: Sequence[Type | None]) -> list[Type | None]:
@@ -35,9 +31,6 @@ def as_defined(node: Node, graph: Graph, inferred: Sequence[Type | None]) -> lis
         shape = _pooled(node, first.shape)
     elif node.op == "ConvTranspose":
         shape = _transposed(node, first.shape, graph.types[node.inputs[1]].shape)
-    elif node.op in COMPARISONS and found[0] is None:
-        shape = np.broadcast_shapes(first.shape, graph.types[node.inputs[1]].shape)
-        first = Type(shape, "bool")
     elif node.op == "Slice" and "starts" in node.values:
         shape = _sliced(node, first.shape)
     elif node.op == "Squeeze" and node.values.get("axes"):

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...errors import ModelProblem
 from ..network import Array
 from ..operators.graph import Type
 from .forest import Forest, by_number, by_place
@@ -237,7 +238,12 @@ def _kernels(p: Parts, count: int) -> str:
 def _svm_classifier(p: Parts) -> bool:
     """One vote for each pair of classes, where there are vectors, else a product; not for probabilities."""
     names, vectors = _names(p), [int(n) for n in p.attribute("vectors_per_class", [])]
-    if not sum(vectors) or p.attribute("prob_a"):
+    if p.attribute("prob_a"):
+        raise ModelProblem(
+            f"the node {p.whole} makes probabilities of decisions between pairs of classes, for which there is no "
+            "program here, and the reference implementation of ONNX gives others than ONNX Runtime"
+        )
+    if not sum(vectors):
         return False
     count, total = len(names), sum(vectors)
     kernels = _kernels(p, total)
@@ -299,7 +305,7 @@ def _absent(how: str) -> float:
 def _tree_regressor(p: Parts) -> bool:
     how, x = str(p.attribute("aggregate_function", "SUM")), _floats(p)
     dtype = p.type().dtype if x == 0 else "float32"
-    forest = by_number(p.whole.values, dtype, "target", int(p.attribute("n_targets", 1)), _absent(how))
+    forest = by_number(dict(p.whole.values), dtype, "target", int(p.attribute("n_targets", 1)), _absent(how))
     y = _aggregated(p, forest, x, how, _base(p))
     if dtype == "float64":
         y = p.cast(y, "float32")
@@ -311,7 +317,7 @@ def _tree_ensemble(p: Parts) -> bool:
     if p.type().dtype not in FLOATS:
         return False
     how = AGGREGATES[int(p.attribute("aggregate_function", 1))]
-    forest = by_place(p.whole.values, p.type().dtype, _absent(how))
+    forest = by_place(dict(p.whole.values), p.type().dtype, _absent(how))
     y = _aggregated(p, forest, 0, how, None)
     _transformed(p, y, TRANSFORMS[int(p.attribute("post_transform", 0))], 0, forest.value.shape[1])
     return True
@@ -322,7 +328,7 @@ def _tree_classifier(p: Parts) -> bool:
     dtype = p.type().dtype if x == 0 else "float32"
     count, ids = len(names), sorted(set(p.attribute("class_ids")))
     transform, base = str(p.attribute("post_transform", "NONE")), _base(p)
-    forest = by_number(p.whole.values, dtype, "class", max(count, ids[-1] + 1))
+    forest = by_number(dict(p.whole.values), dtype, "class", max(count, ids[-1] + 1))
     is_full = base is not None and len(base) == forest.value.shape[1]
     is_odd = count == 2 and is_full and len(ids) == 2
     y = _aggregated(p, forest, x, "SUM", base if is_full and not is_odd else None)

@@ -58,6 +58,9 @@ OLDEST = 7
 SMALL = 1 << 14
 """Constants of so many elements may say something about shapes."""
 
+LEARNING = "ai.onnx.ml"
+"""Whose operators have shapes that do not depend on contents, also where ONNX infers none."""
+
 Formal: TypeAlias = onnx.defs.OpSchema.FormalParameterOption
 
 
@@ -195,7 +198,7 @@ class _Resolver:
         inferred = self._inferred(node, known)
         types = as_defined(node, graph, [_fixed(found) for found in inferred])
         if _are_unknown(node, types):
-            types = self._by_body(node, types)
+            types = self._by_reference(node) if node.domain == LEARNING else self._by_body(node, types)
         if (source := without_effect(node, graph, types[0])) is not None:
             self.alias[node.outputs[0]] = source
             graph.note(node, "without effect")
@@ -250,6 +253,16 @@ class _Resolver:
             return types
         finally:
             restored()
+
+    def _by_reference(self, node: ModelNode) -> list[Type | None]:
+        """The types of a node's results as the reference implementation has them, on zeros; None where it fails."""
+        given = {n: self.graph.constants.get(n, _nothing(self.graph.types[n])) for n in node.reads}
+        values = reference(self.graph.model(node), given)
+        if values is None or not all(isinstance(value, np.ndarray) for value in values):
+            return [None] * len(node.outputs)
+        found = dict(zip([name for name in node.outputs if name], values, strict=True))
+        types = {n: Type(a.shape, "object" if a.dtype.kind in "OSU" else str(a.dtype)) for n, a in found.items()}
+        return [types.get(name) for name in node.outputs]
 
     def _restoring(self) -> Callable[[], None]:
         """What brings everything back to as it is when this is called."""
@@ -374,6 +387,11 @@ class _Resolver:
         refuse_unsafe(self.graph, node, protos, data)
         found = inferred(self.graph, node, protos, data)
         return [found.get(name) if name else None for name in node.outputs]
+
+
+def _nothing(found: Type) -> Array:
+    """Zeros of a type, or empty texts."""
+    return np.full(found.shape, "", object) if found.dtype == "object" else np.zeros(found.shape, found.dtype)
 
 
 def _fixed(found: TypeProto | None) -> Type | None:

@@ -93,7 +93,8 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
             if sketch.name in sketches:
                 raise ValueError(f"the rule `{name}` gives a second sketch called {sketch.name!r}; name it otherwise")
             sketches[sketch.name] = sketch
-    shipped = OF_CPU_DEVICES if target.kind == "opencl" and target.is_cpu_device else SPACE_VERSION
+    in_turns = target.kind == "opencl" and target.execution.work_items_share_a_thread
+    shipped = OF_CPU_DEVICES if in_turns else SPACE_VERSION
     if target.warp > 1:
         shipped = OF_WARPS
     version = shipped if rules == RULES else fingerprint(sketches.values())

@@ -54,7 +54,7 @@ def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = Tru
     loops = sch.get_loops(block)
     if not loops:
         return
-    if shared and not target.is_cpu_device:
+    if shared and not target.execution.work_items_share_a_thread:
         fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
         distribute(sch, fused, target, min(STAGE_ITEMS, target.max_work_group, extent_of(find_loop(sch.func, fused))))
         return
@@ -95,7 +95,7 @@ def transpose_stage(sch: Schedule, block: str, loops: Sequence[str], target: Tar
     func, last = sch.func, loops[-1]
     extents = {loop: extent_of(find_loop(func, loop)) for loop in loops}
     stores = block_stores(find_block(func, block))
-    if not target.is_cpu_device or not stores:
+    if not target.execution.has_vectors or not stores:
         return None
     lanes = target.vector_lanes(stores[0].buffer.dtype)
     sides = {p: int(square_side(extents[p], extents[last], lanes)) for p in loops[:-1]}

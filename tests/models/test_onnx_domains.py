@@ -305,3 +305,59 @@ def test_grid_sample(mode: str, border: str, aligned: int) -> None:
         grid = np.clip(grid, -0.5, 0.5)
     (wanted,) = ReferenceEvaluator(made).run(None, {"x": x, "g": grid})
     close(evaluate(found, {"x": x, "g": grid})["y"], wanted)
+
+
+def test_trees_of_version_5_go_by_places() -> None:
+    """Nodes and leaves in two lists, with a node that compares with a set of values."""
+    x = np.array([[0.0, 3.0], [0.0, 5.0], [0.0, 4.0], [2.0, 0.0], [np.nan, 5.0]], np.float32)
+    made = helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2, aggregate_function=1, post_transform=0,
+        tree_roots=[0], nodes_featureids=[0, 1], nodes_splits=helper.make_tensor("s", 1, [2], [1.0, 0.0]),
+        nodes_modes=helper.make_tensor("m", 2, [2], [0, 6]), nodes_truenodeids=[1, 0], nodes_trueleafs=[0, 1],
+        nodes_falsenodeids=[2, 1], nodes_falseleafs=[1, 1],
+        membership_values=helper.make_tensor("v", 1, [3], [3.0, 5.0, float("nan")]),
+        leaf_targetids=[0, 1, 0], leaf_weights=helper.make_tensor("w", 1, [3], [1.0, 2.0, 4.0]),
+    )  # fmt: skip
+    graph = helper.make_graph([made], "one", [value("x", x.shape)], [value("y", None)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 5)]
+    found = read(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    assert not found.foreign
+    close(evaluate(found, {"x": x})["y"], [[1, 0], [1, 0], [0, 2], [4, 0], [4, 0]])
+
+
+def test_sequences_of_known_length_are_lists() -> None:
+    """Parts of a tensor in a sequence, one left out, one put in, and all together again."""
+    x = floats(4, 2)
+    nodes = [
+        node("SplitToSequence", "x", "s", axis=0), node("SequenceErase", "s one", "t"), node("Neg", "x", "n"),
+        node("Slice", "n zero one", "m"), node("SequenceInsert", "t m", "u"),
+        node("ConcatFromSequence", "u", "y", axis=0), node("SequenceLength", "u", "count"),
+    ]  # fmt: skip
+    constants = {"one": np.array([1]), "zero": np.array([0])}
+    found = read(model(nodes, {"x": x.shape}, constants, outputs="y count"))
+    results = evaluate(found, {"x": x})
+    close(results["y"], np.concatenate([x[[0, 2, 3]], -x[:1]]))
+    assert results["count"] == 4 and not found.foreign
+
+
+def test_types_that_onnx_does_not_infer_are_those_of_the_body() -> None:
+    """Of comparisons before version 16, in which ONNX infers nothing, and of what follows them."""
+    nodes = [node("GreaterOrEqual", "x w", "c"), node("Where", "c x w", "y")]
+    made = model(nodes, {"x": (2, 3)}, {"w": floats(3)}, opset=12)
+    assert read(made).tensors["y"].shape == (2, 3)
+
+
+def test_probabilities_of_pairs_are_refused() -> None:
+    """No wrong results without a word: the reference implementation multiplies what it should not."""
+    values: dict[str, Any] = {"vectors_per_class": [1, 1], "support_vectors": [1.0, 2.0], "coefficients": [1.0, -1.0]}
+    values |= {"rho": [0.5], "prob_a": [1.0], "prob_b": [0.0], "classlabels_ints": [0, 1]}
+    with pytest.raises(ModelProblem, match="probabilities of decisions between pairs"):
+        network_of_one("SVMClassifier", "ai.onnx.ml", {"x": floats(2, 1)}, "y p", **values)
+
+
+def test_types_of_learning_that_onnx_does_not_infer_are_those_of_the_reference() -> None:
+    """Of an encoder of texts, which runs by it."""
+    words = {"keys_strings": ["a", "b"], "values_int64s": [5, 6], "default_int64": -1}
+    found = network_of_one("LabelEncoder", "ai.onnx.ml", {"x": np.array([["b", "z"]], object)}, **words)
+    assert [one.op for one in found.foreign] == ["LabelEncoder"]
+    assert evaluate(found, {"x": np.array([["b", "z"]], object)})["y"].tolist() == [[6, -1]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 from onnx_models import model, node
 
 from stridesmith.backends.devices import discover
@@ -188,3 +189,34 @@ def test_the_product_of_the_input_stands_in_front_of_the_steps() -> None:
     made, _ = layer("LSTM", np.random.default_rng(0), (50, 1, 8, 16), "b")
     names = [part.func.name for part in read(made).nodes if isinstance(part, Operator)]
     assert names == ["input_product", "lstm"]
+
+
+@pytest.mark.parametrize(("direction", "each"), [("forward", False), ("bidirectional", True)])
+def test_an_lstm_with_weights_of_bytes(direction: str, each: bool) -> None:
+    """ONNX Runtime's DynamicQuantizeLSTM is an LSTM of the floats that its weights stand for."""
+    rng = np.random.default_rng(3)
+    count, steps, batch, width, size = (2 if direction == "bidirectional" else 1), 4, 2, 5, 6
+    shape = (count, 4 * size) if each else (count,)
+    constants: dict[str, Any] = {}
+    for name, rows in (("w", width), ("r", size)):
+        constants[name] = rng.integers(0, 255, (count, rows, 4 * size)).astype(np.uint8)
+        constants[f"{name}s"] = rng.uniform(0.003, 0.006, shape).astype(np.float32)
+        constants[f"{name}z"] = np.full(shape, rng.integers(120, 136), np.uint8)
+    constants["b"] = rng.uniform(-1, 1, (count, 8 * size)).astype(np.float32)
+    made = helper.make_node("DynamicQuantizeLSTM", ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"],
+                            ["y", "h", "c"], domain="com.microsoft", hidden_size=size, direction=direction)  # fmt: skip
+    whole = model([made], {"x": (steps, batch, width)}, constants, "y h c")
+    whole.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    network = read(whole)
+    assert not network.foreign
+    x = rng.standard_normal((steps, batch, width)).astype(np.float32)
+    floats = {"x": x, "b": constants["b"]}
+    for name in "wr":
+        zero, scale = (constants[f"{name}{k}"].astype(float).reshape(count, 1, -1) for k in "zs")
+        floats[name] = ((constants[name] - zero) * scale).transpose(0, 2, 1)
+    found = evaluate(network, {"x": x})
+    for name, right in zip("yhc", expected("LSTM", floats, {"direction": direction}), strict=True):
+        np.testing.assert_allclose(found[name], right, rtol=2e-5, atol=2e-6)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(whole.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(found["y"], session.run(["y"], {"x": x})[0], atol=2e-2)

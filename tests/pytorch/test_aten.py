@@ -226,3 +226,25 @@ def test_shapes_that_are_not_known_stay() -> None:
 def test_doubles_have_programs() -> None:
     """float64 is a type like others."""
     checked(torch.nn.Linear(4, 5).double().eval(), drawn(3, 4).double())
+
+
+class Tagger(torch.nn.Module):  # type: ignore[misc]
+    """Two directions of an LSTM and a product."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.layer = torch.nn.LSTM(6, 5, bidirectional=True, bias=bias)
+        self.last = torch.nn.Linear(10, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.layer(x)[0])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_lstm_in_two_directions(bias: bool) -> None:
+    """Dynamo reads it where it is allowed to, and each direction is a program of its own."""
+    torch.manual_seed(0)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        found = checked(Tagger(bias).eval(), drawn(4, 2, 6))
+    names = [node.func.name for node in found.parts[0].network.nodes]
+    assert names.count("lstm") == 2, names

@@ -22,7 +22,7 @@ def _opens(site: Site, out: Collector) -> None:
     axis, smallest = site.structure.row, 1
     sizes: tuple[int, ...] = BLOCKS
     if axis is None:
-        if not site.target.is_cpu_device or site.structure.factored or not site.anchor.op:
+        if not site.target.execution.work_items_share_a_thread or site.structure.factored or not site.anchor.op:
             return
         axis, sizes = site.structure.vec, STRIPS
         shapes = vector_shapes(site.anchor.axes[axis].extent, site.lanes, site.structure.factored)

@@ -58,7 +58,9 @@ def shared_rows(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> 
     epilogues are not all blocks of the program, or where one reads what is computed element by element for it alone.
     """
     own = {name for a in anchors for name in (a.block, a.epilogue) if name}
-    if not target.is_cpu_device or len(anchors) < 2 or own != {block.name for block in leaf_blocks(func.body)}:
+    if not target.execution.work_items_share_a_thread or len(anchors) < 2:
+        return []
+    if own != {block.name for block in leaf_blocks(func.body)}:
         return []
     if any(o.source == "stage" for anchor in anchors for o in anchor.inputs):
         return []

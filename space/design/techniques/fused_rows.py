@@ -48,7 +48,7 @@ def partner(anchor: Anchor, structure: Structure) -> int | None:
 def _opens(site: Site, out: Collector) -> None:
     """Whether rows are fused; those of a chunk are not fused beyond it."""
     axis = partner(site.anchor, site.structure)
-    if axis is None or site.structure.row is None or not site.target.is_cpu_device or site.chunks:
+    if axis is None or site.structure.row is None or not site.target.execution.work_items_share_a_thread or site.chunks:
         return
     name = site.anchor.axes[site.structure.row].name
     labels = [name, f"{site.anchor.axes[axis].name}*{name}"]

@@ -30,7 +30,7 @@ def _opens(site: Site, out: Collector) -> None:
         in_words = is_read_in_words(site.anchor, operand, site.structure)
         if site.target.kind == "opencl" and _may_be_image(operand, site.target) and not in_words:
             name = f"image:{operand.name}"
-            weights = SELDOM if site.target.is_cpu_device else ()  # a CPU has no texture units
+            weights = SELDOM if site.target.execution.has_one_memory else ()  # a CPU has no texture units
             out.add("image", number, name, "memory", (False, True), ("buffer", "image2d"), {name: (0, 1)}, weights)
 
 

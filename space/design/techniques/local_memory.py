@@ -31,7 +31,7 @@ def _opens(site: Site, out: Collector) -> None:
     for number, operand in enumerate(site.anchor.operands):
         if _may_be_local(site, operand):
             name = f"local:{operand.name}"
-            weights = SELDOM if site.target.is_cpu_device else ()  # a CPU has one memory for both
+            weights = SELDOM if site.target.execution.has_one_memory else ()  # a CPU has one memory for both
             out.add("local", number, name, "memory", (False, True), ("global", "local"), {name: (0, 1)}, weights)
 
 

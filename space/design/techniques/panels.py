@@ -76,7 +76,7 @@ def stream_sizes(extent: int) -> list[int]:
 
 def sums_apart(anchor: Anchor, vec: int, target: Target) -> bool:
     """Whether panels are added up in a buffer of their own, in which the elements of a vector are neighbours."""
-    return target.is_cpu_device and not anchor.epilogue and anchor.output.stride(vec) != 1
+    return target.execution.has_vectors and not anchor.epilogue and anchor.output.stride(vec) != 1
 
 
 def scatters(plan: Plan) -> bool:

@@ -73,7 +73,7 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
 
 def _places(site: Site, operand: Operand, choices: Sequence[Layout]) -> list[int]:
     """Where an input's copy or producer is computed."""
-    inner = [INNER] if site.target.is_cpu_device and not site.structure.subgroup else []
+    inner = [INNER] if site.target.execution.work_items_share_a_thread and not site.structure.subgroup else []
     if operand.source == "stage" and is_read_in_words(site.anchor, operand, site.structure):
         return [ROOT, *inner]
     if operand.source == "stage":

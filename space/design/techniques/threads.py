@@ -44,7 +44,7 @@ def _opens(site: Site, out: Collector) -> None:
     is_opencl = site.target.kind == "opencl"
     wakes = is_opencl and not site.target.has_thread_pool
     small = points <= (SMALL_LAUNCH if wakes else SMALL_STEPS) * threads * max(1, site.lanes)
-    decides = site.target.is_cpu_device and not site.structure.subgroup and (is_opencl or not site.chunks)
+    decides = site.target.execution.runs_on_the_host and not site.structure.subgroup and (is_opencl or not site.chunks)
     if site.chunks and decides:
         decides = leaf_blocks(site.func.body)[0].name == site.anchor.block
     if not decides or threads < 2 or not small or not (site.wide or site.chunks):

@@ -30,7 +30,7 @@ def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> lis
     half = max(1, lanes // 2)
     found = {v * lanes for v in TILE_VECTORS if v * lanes <= limit}
     found |= {v * half for v in (1, 3) if v * half <= max(extent, half)}
-    if not target.is_cpu_device:
+    if not target.execution.has_vectors:
         found |= {t for t in (1, 2) if t <= extent}
     if target.warp > 1:
         found = {t for t in found if t <= MOST_OF_AN_ITEM}
@@ -46,7 +46,7 @@ def widths(extent: int, target: Target, dtype: str) -> list[int]:
     """Vector widths for an axis: those about the native one on a CPU device, all up to twice it elsewhere."""
     native = target.vector_lanes(dtype)
     most = min(2 * native, target.max_vector_bits // dtypes.bits(dtype))
-    lowest = max(1, native // 2) if target.is_cpu_device else 1
+    lowest = max(1, native // 2) if target.execution.has_vectors else 1
     found = [w for w in WIDTHS if lowest <= w <= most and w < 2 * extent]
     return found or [1]
 

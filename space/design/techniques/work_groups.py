@@ -55,7 +55,9 @@ def _opens(site: Site, out: Collector) -> None:
     target, wide = site.target, site.wide
     if target.kind != "opencl" or not wide or site.chunks:
         return
-    most = CPU_ITEMS if target.is_cpu_device else WARP_ITEMS if target.warp > 1 else target.max_work_group
+    most = WARP_ITEMS if target.warp > 1 else target.max_work_group
+    if target.execution.work_items_share_a_thread:
+        most = CPU_ITEMS
     limit = min(target.max_work_group, most)
     groups = [Group(items) for items in RUNS if items <= limit]
     vec = site.structure.vec if site.structure.vec in wide else None
@@ -71,7 +73,7 @@ def _opens(site: Site, out: Collector) -> None:
 
 def _sides(site: Site, axis: int | None) -> list[int]:
     target = site.target
-    sides = CPU_SIDES if target.is_cpu_device else WARP_SIDES if target.warp > 1 else SIDES
+    sides = CPU_SIDES if target.execution.work_items_share_a_thread else WARP_SIDES if target.warp > 1 else SIDES
     return [1] if axis is None else [s for s in sides if s <= site.anchor.axes[axis].extent]
 
 

@@ -15,7 +15,6 @@ from scale import scaled
 
 from stridesmith.backends.legal.program import legal
 from stridesmith.backends.lower import Lowered, LoweringError
-from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.expr import (
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
@@ -28,9 +27,10 @@ from stridesmith.ir.expr import (
     Var,
     const,
 )
-from stridesmith.ir.isa import DOT_PRODUCTS, SIGNS, VECTORS
+from stridesmith.ir.isa import DOT_PRODUCTS, PAIRS, SIGNS, VECTORS
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, If, Let, Store, walk_stmts
+from stridesmith.ir.verify.bounds import OutOfBounds
 from stridesmith.space.design.space import generate as space_of
 from stridesmith.space.workloads import workload
 
@@ -56,7 +56,7 @@ def test_every_row_of_the_tables_has_a_machine() -> None:
     assert {m.isa for m in MACHINES.values()} == {row.name for row in VECTORS}
     used = {
         row for m in MACHINES.values() for row in DOT_PRODUCTS
-        if any(row.takes(s) for s in SIGNS) and all(need in m.cpu_features for need in row.needs)
+        if any(row.takes(s) for s in (*SIGNS, PAIRS)) and all(need in m.cpu_features for need in row.needs)
     }  # fmt: skip
     assert used == set(DOT_PRODUCTS)
 

@@ -15,7 +15,7 @@ from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import LoweringError, lower
 from stridesmith.backends.opencl.devices import match_opencl
 from stridesmith.backends.opencl.runtime import DOT_OPTIONS, OPTIONS, build_options
-from stridesmith.backends.opencl.source import generate
+from stridesmith.backends.render.opencl.program import generate
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.errors import DeviceMissing

@@ -13,8 +13,8 @@ from opencl_programs import GPU, device, needs_device
 
 from stridesmith.backends.lower import lower
 from stridesmith.backends.opencl.binary import POCL
-from stridesmith.backends.opencl.source import generate
-from stridesmith.backends.opencl.types import Names
+from stridesmith.backends.render.opencl.program import generate
+from stridesmith.backends.render.opencl.types import Names
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import AVX512_BUILTINS, Target

@@ -145,7 +145,7 @@ def test_other_software_gets_right_results_too() -> None:
     pytest.importorskip("pyopencl")
     from stridesmith.backends.lower import lower
     from stridesmith.backends.opencl.binary import POCL as PLATFORM
-    from stridesmith.backends.opencl.source import generate
+    from stridesmith.backends.render.opencl.program import generate
     from stridesmith.ir.script.parser import parse
     from stridesmith.ir.stmt import PrimFunc
     from stridesmith.ir.target import Target

@@ -9,7 +9,7 @@ from opencl_programs import GENERIC, needs_device
 import stridesmith as ss
 from stridesmith.backends.devices import listing
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl.source import generate
+from stridesmith.backends.render.opencl.program import generate
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target

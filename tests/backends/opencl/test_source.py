@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from opencl_programs import GENERIC, GPU, bound, lowered, matmul_tile
 
+from stridesmith.backends.legal.unrolling import MAX_COPIED, MAX_WRITTEN_OUT
 from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.backends.opencl.launch import Launch
-from stridesmith.backends.opencl.source import MAX_COPIED, MAX_WRITTEN_OUT, generate
-from stridesmith.backends.opencl.types import Names, bare, literal, pieces
+from stridesmith.backends.render.opencl.program import generate
+from stridesmith.backends.render.opencl.types import Names, bare, literal, pieces
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Expr, Load, Ramp, Var, binary, const
 from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Let, Seq, Stmt, Store, loops, seq
 

@@ -17,7 +17,7 @@ from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.backends.lower import LoweringError, lower
 from stridesmith.backends.opencl.devices import selectors
 from stridesmith.backends.opencl.runtime import OPTIONS, build_options
-from stridesmith.backends.opencl.source import generate
+from stridesmith.backends.render.opencl.program import generate
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, binary, const

@@ -11,9 +11,9 @@ from opencl_programs import device, needs_device
 
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
+from stridesmith.backends.legal import kernels
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl import source
-from stridesmith.backends.opencl.source import generate
+from stridesmith.backends.render.opencl.program import generate
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
@@ -221,6 +221,6 @@ def test_candidates_with_panels_in_local_memory_keep_their_sums(
             assert isinstance(reply, Verified), reply
             codes.append(artifact["code"])
             lowereds.append(lower(func, target))
-    monkeypatch.setattr(source, "keep_sums", lambda body: body)
+    monkeypatch.setattr(kernels, "keep_sums", lambda body: body)
     without = [generate(program, target).text for program in lowereds]
     assert len(codes) >= 4 and sum(a != b for a, b in zip(codes, without, strict=True)) >= len(codes) / 2

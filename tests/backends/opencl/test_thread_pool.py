@@ -24,7 +24,7 @@ from stridesmith.backends.opencl.chain import PoolChain, QueueChain, load_opencl
 from stridesmith.backends.opencl.failures import error_of  # noqa: E402
 from stridesmith.backends.opencl.pool_bound import PoolBound  # noqa: E402
 from stridesmith.backends.opencl.runtime import OpenCLBound, OpenCLExecutable, home_of, write_opencl  # noqa: E402
-from stridesmith.backends.opencl.source import generate  # noqa: E402
+from stridesmith.backends.render.opencl.program import generate  # noqa: E402
 from stridesmith.errors import DeviceLost, DeviceMissing  # noqa: E402
 from stridesmith.ir.expr import Buffer, Cast, Var  # noqa: E402
 from stridesmith.ir.stmt import For, Stmt, Store, seq  # noqa: E402

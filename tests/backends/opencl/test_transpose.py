@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from opencl_programs import GENERIC, GPU, bound, lowered, needs_device, run
 
-from stridesmith.backends.opencl.source import generate
+from stridesmith.backends.render.opencl.program import generate
 from stridesmith.ir.expr import Buffer, Load, Ramp, Var, const
 from stridesmith.ir.stmt import Allocate, For, Stmt, Store, loops, seq
 from stridesmith.ir.target import Target

@@ -19,7 +19,7 @@ from scale import SCALE, scaled
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl.source import generate as source_of
+from stridesmith.backends.render.opencl.program import generate as source_of
 from stridesmith.ir.layout.index_map import IndexMap
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target

@@ -12,7 +12,7 @@ from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import LoweringError, lower
 from stridesmith.backends.opencl.devices import match_opencl
-from stridesmith.backends.opencl.source import generate as source_of
+from stridesmith.backends.render.opencl.program import generate as source_of
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.cost_model.features import FeatureMap

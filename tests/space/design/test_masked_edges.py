@@ -11,8 +11,8 @@ from opencl_programs import device
 
 from stridesmith.backends.devices import discover
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl.source import generate as opencl_text
 from stridesmith.backends.render.llvm_module import generate as llvm_text
+from stridesmith.backends.render.opencl.program import generate as opencl_text
 from stridesmith.ir.target import Target
 from stridesmith.space.design.candidates import Candidates
 from stridesmith.space.design.decision import MASK, Decision

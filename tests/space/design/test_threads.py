@@ -12,8 +12,8 @@ from opencl_programs import device
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl.source import generate as opencl_text
 from stridesmith.backends.render.llvm_module import generate as llvm_text
+from stridesmith.backends.render.opencl.program import generate as opencl_text
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.cost_model.features import FeatureMap

@@ -15,7 +15,7 @@ from scale import scaled
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl.source import generate as source_of
+from stridesmith.backends.render.opencl.program import generate as source_of
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Allocate, For, PrimFunc

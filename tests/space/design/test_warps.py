@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl.source import generate as source_of
+from stridesmith.backends.render.opencl.program import generate as source_of
 from stridesmith.configs import load
 from stridesmith.space.design.candidates import Candidates
 from stridesmith.space.design.program import anchors

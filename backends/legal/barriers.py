@@ -1,9 +1,9 @@
-"""Where a barrier is needed, because work-items touch what others wrote.
+"""Barriers where work-items touch what others wrote.
 
 ::
 
-    S1; S2                  a barrier between, if one writes what the other touches
-    for i: S                a barrier after S, if an iteration writes what another one touches
+    S1; S2                  ->  S1; barrier; S2              if one writes what the other touches
+    for i: S                ->  for i: { S; barrier }        if an iteration writes what another one touches
 
 In local memory items meet wherever both sides touch it, in global memory where one of the sides has loops over items:
 what all of them do alike, outside of such loops, each does in order, and so does the first item what it does alone, in
@@ -19,15 +19,14 @@ from dataclasses import dataclass, replace
 from ...ir import dtypes
 from ...ir.arith.intervals import nothing_known
 from ...ir.dataflow.meets import are_determined
-from ...ir.expr import Buffer, Expr, Load, Ramp, const
-from ...ir.node import children, remembered, walk
-from ...ir.stmt import Allocate, For, Seq, Stmt, Store, memories_read, memories_written
+from ...ir.expr import BARRIERS, Buffer, Call, Expr, Load, Ramp, barrier, const
+from ...ir.node import children, rebuild, remembered, walk
+from ...ir.stmt import Allocate, Evaluate, For, Seq, Stmt, Store, memories_read, memories_written, seq
 from ..passes.scopes import accesses
-from .parts import is_serial, touches, writes
+from .work_items import is_serial
 
-FLAGS = ("CLK_LOCAL_MEM_FENCE", "CLK_GLOBAL_MEM_FENCE")
 Fence = frozenset[str]
-"""Those of `FLAGS` that a barrier has."""
+"""The memories that a barrier orders: ``shared``, ``global``, or both."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,61 @@ class Memories:
 
     def with_local(self, buffer: Buffer) -> Memories:
         return replace(self, local=(*self.local, buffer))
+
+
+def is_barrier(stmt: Stmt) -> bool:
+    """Whether a statement is a barrier."""
+    return isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.name in BARRIERS
+
+
+def has_barrier(stmt: Stmt) -> bool:
+    """Whether a barrier stands somewhere in a statement."""
+    return any(isinstance(node, Call) and node.name in BARRIERS for node in walk(stmt))
+
+
+def place_barriers(stmt: Stmt, memories: Memories) -> Stmt:
+    """A kernel's statement with its barriers; local memory that a sequence allocates is there for the rest of it."""
+    if isinstance(stmt, Seq) or (isinstance(stmt, Allocate) and stmt.buffer.scope == "shared"):
+        return _Sequence().ordered(stmt, memories)[0]
+    result: Stmt = rebuild(stmt, lambda child: place_barriers(child, memories) if isinstance(child, Stmt) else child)
+    if isinstance(stmt, For) and isinstance(result, For) and (not stmt.thread or is_serial(stmt)):
+        fence = fence_of_loop(stmt, memories)
+        return replace(result, body=seq([result.body, _barrier(fence)])) if fence else result
+    return result
+
+
+class _Sequence:
+    """Statements that follow each other, in order, and how many of them a barrier of each memory has made visible."""
+
+    def __init__(self) -> None:
+        self._before: list[Stmt] = []
+        self._visible = dict.fromkeys(("shared", "global"), 0)
+
+    def ordered(self, stmt: Stmt, memories: Memories) -> tuple[Stmt, Memories]:
+        """The next statement, after a barrier where it needs one, and the memories behind it."""
+        if isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
+            body, memories = self.ordered(stmt.body, memories.with_local(stmt.buffer))
+            return replace(stmt, body=body), memories
+        if isinstance(stmt, Seq):
+            items = []
+            for item in stmt.stmts:
+                made, memories = self.ordered(item, memories)
+                items.append(made)
+            return seq(items), memories
+        fence = frozenset(
+            name
+            for at in range(min(self._visible.values()), len(self._before))
+            for name in fence_between(self._before[at], stmt, memories)
+            if at >= self._visible[name]
+        )
+        self._visible |= dict.fromkeys(fence, len(self._before))
+        self._before.append(stmt)
+        placed = place_barriers(stmt, memories)
+        return (seq([_barrier(fence), placed]) if fence else placed), memories
+
+
+def _barrier(fence: Fence) -> Stmt:
+    return Evaluate(barrier(fence))
 
 
 def fence_between(before: Stmt, after: Stmt, memories: Memories) -> Fence:
@@ -54,21 +108,8 @@ def fence_of_loop(loop: For, memories: Memories) -> Fence:
     return _fence(local, _has_items(loop.body) and _iterations_meet(loop, memories.everywhere))
 
 
-def needs_barrier(stmt: Stmt, memories: Memories) -> bool:
-    """Whether a barrier has to stand somewhere in a statement."""
-    if isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
-        memories = memories.with_local(stmt.buffer)
-    if isinstance(stmt, Seq) and any(
-        fence_between(before, after, memories) for k, after in enumerate(stmt.stmts) for before in stmt.stmts[:k]
-    ):
-        return True
-    if isinstance(stmt, For) and (not stmt.thread or is_serial(stmt)) and fence_of_loop(stmt, memories):
-        return True
-    return any(needs_barrier(child, memories) for child in children(stmt) if isinstance(child, Stmt))
-
-
 def _fence(local: bool, everywhere: bool) -> Fence:
-    return frozenset(flag for flag, meets in zip(FLAGS, (local, everywhere), strict=True) if meets)
+    return frozenset(name for name, meets in (("shared", local), ("global", everywhere)) if meets)
 
 
 @remembered
@@ -98,6 +139,14 @@ def _is_of_first(stmt: Stmt, buffer: Buffer) -> bool:
     parts = list(children(stmt))
     reads = any(buffer.name in memories_read(part) for part in parts if isinstance(part, Expr))
     return _has_first(stmt) and not reads and all(_is_of_first(p, buffer) for p in parts if isinstance(p, Stmt))
+
+
+def writes(stmt: Stmt, buffer: Buffer) -> bool:
+    return buffer.name in memories_written(stmt)
+
+
+def touches(stmt: Stmt, buffer: Buffer) -> bool:
+    return buffer.name in memories_written(stmt) | memories_read(stmt)
 
 
 def _meet(before: Stmt, after: Stmt, buffers: Sequence[Buffer]) -> bool:

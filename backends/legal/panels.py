@@ -27,7 +27,7 @@ from ...ir import dtypes
 from ...ir.expr import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Not, Var, const, substitute, variables
 from ...ir.node import rebuild, walk
 from ...ir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, memories_read, memories_written, seq
-from .meeting import stores_apart
+from .barriers import stores_apart
 
 NEITHER = 3
 """The number of parts, and the kind of a statement that belongs to none."""

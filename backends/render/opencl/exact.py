@@ -7,7 +7,7 @@ built with `ROUNDING`, which devices have that say so; on others it goes through
 
 from __future__ import annotations
 
-from .types import Helpers
+from .helpers import Helpers
 
 ROUNDS = "ROUNDS_QUOTIENTS"
 """A macro of the build, by which sources know that their quotients and roots are rounded once."""

@@ -1,0 +1,128 @@
+"""A program as OpenCL C: one kernel for each statement at its top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from ....ir import dtypes
+from ....ir.arith.intervals import Facts
+from ....ir.expr import Buffer, Expr
+from ....ir.node import walk
+from ....ir.stmt import For, Stmt, memories_written
+from ....ir.target import BYTE_DOTS, Target
+from ...legal.checks import arguments, images
+from ...legal.program import legal
+from ...legal.work_items import AXES, is_serial, most_threads, statements_at_top, subgroup_size, work_of
+from ...llvm.types import CodegenError
+from ...opencl.binary import POCL
+from ...opencl.launch import Launch, Source, with_digest
+from .helpers import CALL_BYTES, DOT_BUILTIN, POCL_CALL_BYTES, Helpers
+from .kernel import Kernel, Language, NeedsLong
+from .registers import Loaded
+from .scalars import SCALARS
+from .statements import NUMBERED, Body, statement
+from .types import Names, emulated
+from .vectors import VECTORS
+
+if TYPE_CHECKING:
+    from ...lower import Lowered
+
+
+def generate(lowered: Lowered, target: Target) -> Source:
+    """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
+    lowered = legal(lowered, target)
+    call_bytes = POCL_CALL_BYTES if target.platform == POCL and target.execution.has_vectors else CALL_BYTES
+    helpers = Helpers(call_bytes, target.has_avx512_builtins)
+    language = Language(target.execution, helpers, emulated(target), SCALARS, VECTORS)
+    buffers = (*lowered.params, *lowered.workspaces)
+    parts = statements_at_top(lowered.body)
+    names = Names()
+    kernels: list[str] = []
+    launches: list[Launch] = []
+    changed = {k for k, b in enumerate(buffers) if b.name in memories_written(lowered.body)}  # by the call before
+    for part in parts:
+        name = names.fresh(f"{lowered.name}_kernel" if len(parts) == 1 else f"{lowered.name}_kernel_{len(launches)}")
+        launch = _launch(name, part, buffers, target)
+        kernels.append(_kernel(part, buffers, launch, target, Facts({}, strict=lowered.strict), language))
+        launches.append(replace(launch, stale=tuple(k for k in launch.images if k in changed)))
+        written = {k for k, b in enumerate(buffers) if b.name in memories_written(part)}
+        changed = (changed - set(launch.images)) | written
+    text = helpers.text() + "\n" + "\n".join(kernels)
+    return with_digest(_header(lowered, target, text) + text, launches)
+
+
+def _header(lowered: Lowered, target: Target, text: str) -> str:
+    """The pragmas of a source."""
+    header = "#pragma OPENCL FP_CONTRACT ON\n"
+    used = {dtypes.element(n.dtype) for n in walk(lowered.body) if isinstance(n, (Expr, Buffer))}
+    if "float64" in used:
+        if "cl_khr_fp64" not in target.features.split():
+            raise CodegenError(f"`{target.name}` has no float64 arithmetic (cl_khr_fp64 is missing)")
+        header += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+    if "float16" in used and "float16" not in emulated(target):
+        header += "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
+    if DOT_BUILTIN in text:
+        header += f"#pragma OPENCL EXTENSION {BYTE_DOTS} : enable\n"
+    return header
+
+
+def _launch(name: str, part: Stmt, buffers: Sequence[Buffer], target: Target) -> Launch:
+    """How a kernel is launched.  Where the threads of a pool share its work-groups, these are numbered along x."""
+    work, as_images = work_of(part), images(part, buffers)
+    local = [work.items.get(a, 1) for a in AXES]
+    counts = [work.groups.get(a, 1) for a in AXES]
+    if target.has_thread_pool and work.groups and not as_images:
+        counts = [prod(counts), 1, 1]
+    size = tuple(c * n for c, n in zip(counts, local, strict=True))
+    serial = any(isinstance(node, For) and is_serial(node) for node in walk(part))
+    args = arguments(part, buffers)
+    return Launch(name, size, tuple(local), args, as_images, serial=serial, threads=most_threads(part))
+
+
+def _kernel(
+    part: Stmt, buffers: Sequence[Buffer], launch: Launch, target: Target, facts: Facts, language: Language
+) -> str:
+    """The text of a kernel, with indices of 32 bits where those of 64 cost something and these suffice."""
+    # 64-bit addresses cost a CPU nothing, and sign extensions in the inner loop would; a GPU pays for them.
+    if not language.execution.addresses_in_64_bits:
+        try:
+            return _written(part, buffers, launch, target, Kernel(language, "int", facts, memories_written(part)))
+        except NeedsLong:
+            pass
+    return _written(part, buffers, launch, target, Kernel(language, "long", facts, memories_written(part)))
+
+
+def _written(part: Stmt, buffers: Sequence[Buffer], launch: Launch, target: Target, k: Kernel) -> str:
+    work, size = work_of(part), subgroup_size(launch.kernel, part, launch.local_size[0])
+    # Intel's runtime for CPUs does not put items of a kernel with a fence side by side, and a subgroup then reduces one
+    # item's value; the compilers of GPUs spill in other ways.
+    registers = target.registers if k.execution.keeps_what_it_loads and not size else 0
+    body = Body(k, work, Loaded(registers, target.vector_bits // 8))
+    k.writer.names.fresh(launch.kernel)
+    for number in launch.args:
+        k.declare(buffers[number], "image" if number in launch.images else "global")
+    if target.has_thread_pool and work.groups and not launch.images:
+        body.group = k.writer.names.fresh("group")
+        k.writer.first_lines.append(f"    const long {body.group} = {NUMBERED};")
+    statement(body, part)
+    header = f"__kernel __attribute__((reqd_work_group_size({', '.join(map(str, launch.local_size))})))\n"
+    if size:
+        header += f"__attribute__((intel_reqd_sub_group_size({size})))\n"
+    parameters = ", ".join(_parameter(body, buffers[number]) for number in launch.args)
+    header += f"void {launch.kernel}({parameters}) {{\n"
+    return header + "\n".join([*k.writer.first_lines, *k.writer.lines]) + "\n}\n"
+
+
+def _parameter(body: Body, buffer: Buffer) -> str:
+    k, memory = body.kernel, body.kernel.memories[buffer.name]
+    if memory.space == "image":
+        return f"__read_only image2d_t {memory.pointer}"
+    kind = k.types.array(buffer.dtype)
+    if buffer.name in k.writer.written:
+        return f"__global {kind}* restrict {memory.pointer}"
+    # `restrict` tells a compiler that no fence changes what is only read here, so it would keep what it has loaded.
+    alone = "" if body.loaded.again else " restrict"
+    return f"__global const {kind}*{alone} {memory.pointer}"

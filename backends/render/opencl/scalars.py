@@ -1,0 +1,134 @@
+"""Scalars: for each type of expression the function that gives its C expression, in parentheses where it needs them."""
+
+from __future__ import annotations
+
+from ....ir import dtypes
+from ....ir.expr import COMPARISONS, DOT_CALLS, LOGIC, Binary, Call, Cast, Const, Load, Not, Select, Shuffle, Undef, Var
+from ...llvm.types import CodegenError
+from ...passes.roundings import EXACT
+from .calls import call, dot, exact, extremum, rounded
+from .kernel import Kernel, Scalars
+from .lanes import shuffled
+from .masks import load_or_constant
+from .memory import position, read
+from .texels import component, is_image
+from .types import literal, memory_type, narrow_value
+
+
+def _const(k: Kernel, e: Const) -> str:
+    if e.dtype in k.types.emulated:
+        return literal(narrow_value(float(e.value), e.dtype), "float32", k.types.index)
+    return k.types.literal(e.value, e.dtype)
+
+
+def _var(k: Kernel, e: Var) -> str:
+    if e not in k.variables:
+        raise CodegenError(f"variable `{e.name}` is used outside of the loop or let that defines it")
+    return k.variables[e]
+
+
+def _undef(k: Kernel, e: Undef) -> str:
+    return k.types.literal(0, "float32" if e.dtype in k.types.emulated else e.dtype)
+
+
+def _not(k: Kernel, e: Not) -> str:
+    return f"(!{k.scalar(e.a)})"
+
+
+def _select(k: Kernel, e: Select) -> str:
+    cond = k.known.settled(e.cond)
+    if isinstance(cond, Const):
+        return k.scalar(e.a if cond.value else e.b)
+    return k.conditional(cond, e.a, e.b, k.scalar)
+
+
+def _shuffle(k: Kernel, e: Shuffle) -> str:
+    return k.scalar(shuffled(e, 0))
+
+
+def _load(k: Kernel, e: Load) -> str:
+    def write() -> str:
+        return component(k, e) if is_image(k, e) else read(k, e.buffer, position(e.buffer, e.indices))
+
+    return k.writer.steady(e, k.types.scalar(e.dtype), 0, 1, write)
+
+
+def _cast(k: Kernel, e: Cast) -> str:
+    value, source, target = k.scalar(e.a), e.a.dtype, e.dtype
+    if dtypes.is_bool(target):
+        return f"({value} != 0)"
+    if dtypes.is_float(source) and dtypes.is_int(target):
+        return f"convert_{k.types.scalar(target)}_sat({k.helpers.no_nan(k.types.lane(source), 1)}({value}))"
+    if target in k.types.emulated and source == "float64":
+        return rounded(k, f"{k.helpers.odd_float()}({value})", target)
+    if target in k.types.emulated and source == target:
+        return value
+    return rounded(k, f"(({k.types.scalar(target)}){value})", target)
+
+
+def _call(k: Kernel, e: Call) -> str:
+    if e.name == "if_then_else":
+        return _if_then_else(k, e)
+    if e.name in DOT_CALLS:
+        return dot(k, e, k.scalar, 1)
+    if e.name == EXACT:
+        return exact(k, e.args[0], k.scalar, 1)
+    return call(k, e.name, [k.scalar(a) for a in e.args], e.dtype, 1)
+
+
+def _if_then_else(k: Kernel, e: Call) -> str:
+    cond, a, b = k.known.settled(e.args[0]), *e.args[1:]
+    if isinstance(cond, Const):
+        return k.scalar(a if cond.value else b)
+
+    def choose() -> str:
+        return load_or_constant(k, cond, a, b) or k.conditional(cond, a, b, k.scalar)
+
+    return k.writer.steady(e, k.types.scalar(e.dtype), 0, 1, choose)
+
+
+def _binary(k: Kernel, e: Binary) -> str:
+    op, dtype = e.op, e.a.dtype
+    if op in LOGIC:
+        return f"({k.scalar(e.a)} {'&&' if op == 'and' else '||'} {k.scalar(e.b)})"
+    a, b = k.scalar(e.a), k.scalar(e.b)
+    if op in COMPARISONS:
+        return f"({a} {op} {b})"
+    if op in ("min", "max"):
+        return extremum(k, e, a, b, 1)
+    if op in ("//", "%"):
+        return _floor_division(k, e, a, b)
+    if op == "/" and not dtypes.is_float(dtype):
+        raise CodegenError(f"`/` divides floats, but got {dtype}; use `//`")
+    return _arithmetic(k, e, a, b)
+
+
+def _arithmetic(k: Kernel, e: Binary, a: str, b: str) -> str:
+    op, dtype = e.op, e.dtype
+    if dtypes.is_bool(dtype):
+        if op not in ("+", "*"):
+            raise CodegenError(f"`{op}` of bool is not defined")
+        return f"({a} {'|' if op == '+' else '&'} {b})"
+    if dtypes.is_float(dtype):
+        return rounded(k, f"({a} {op} {b})", dtype)
+    if dtype == "int32":  # wraps around, where C's signed arithmetic has no meaning
+        return f"((int)((uint){a} {op} (uint){b}))"
+    if dtype != dtypes.INDEX:
+        return f"(({memory_type(dtype)})({a} {op} {b}))"
+    if k.known.facts.stays(e):
+        return f"({a} {op} {b})"
+    return f"((long)((ulong){a} {op} (ulong){b}))"
+
+
+def _floor_division(k: Kernel, e: Binary, a: str, b: str) -> str:
+    if not dtypes.is_int(e.dtype):
+        raise CodegenError(f"`{e.op}` divides integers, but got {e.dtype}")
+    if k.known.interval(e.a)[0] >= 0 and k.known.interval(e.b)[0] > 0:
+        return f"({a} {'/' if e.op == '//' else '%'} {b})"
+    return f"{k.helpers.floor_division(e.op, k.types.scalar(e.dtype))}({a}, {b})"
+
+
+SCALARS: Scalars = {
+    Const: _const, Var: _var, Undef: _undef, Not: _not, Select: _select, Load: _load, Cast: _cast, Call: _call,
+    Binary: _binary, Shuffle: _shuffle,
+}  # fmt: skip
