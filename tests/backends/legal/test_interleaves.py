@@ -81,10 +81,11 @@ def test_a_copy_within_one_memory_stays() -> None:
 
 @pytest.mark.parametrize("steps", [2, 4])
 def test_a_stage_of_a_dot_product_is_scheduled_so(steps: int) -> None:
-    """Rows of a matrix go side by side in vectors, on all threads."""
+    """Rows of a matrix go side by side in vectors, on all threads: two of bfloat16, or four of bytes, fill a word."""
+    kind = {2: "bfloat16", 4: "int8"}[steps]
     func = parse(f"""
 @T.prim_func
-def pack(b: T.Buffer((24, 96), "int8"), p: T.Buffer((2, {24 // steps}, 48, {steps}), "int8")):
+def pack(b: T.Buffer((24, 96), "{kind}"), p: T.Buffer((2, {24 // steps}, 48, {steps}), "{kind}")):
     for j, k, i, r in T.grid(2, {24 // steps}, 48, {steps}):
         with T.block("pack"):
             vj, vk, vi, vr = T.axis.remap("SSSS", [j, k, i, r])
@@ -95,8 +96,8 @@ def pack(b: T.Buffer((24, 96), "int8"), p: T.Buffer((2, {24 // steps}, 48, {step
     schedule_stage(sch, "pack", CPU, inside=2)
     made = legal(lower(sch.func, CPU), CPU)
     assert shuffles(made) and not any(isinstance(n, Ramp) and n.stride != Const(1) for n in walk(made.body))
-    data = np.random.default_rng(0).integers(-128, 128, (24, 96)).astype(np.int8)
-    got = np.zeros(made.params[1].shape, np.int8)
+    data = np.random.default_rng(0).integers(0, 128, (24, 96)).astype(TYPES[kind])
+    got = np.zeros(made.params[1].shape, TYPES[kind])
     interpret(as_function(made), data.reshape(-1), got, strict_state=False)
     want = data.reshape(24 // steps, steps, 2, 48).transpose(2, 0, 3, 1)
     np.testing.assert_array_equal(got, want.reshape(-1))
