@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.analysis import count_flops
+from ..ir.depth import deep
 from ..ir.expr import Const
 from ..ir.node import children
 from ..ir.stmt import Allocate, For, Stmt, script, walk_stmts
@@ -40,6 +41,7 @@ def explain(lowered: Lowered, target: Target, compiled: bool = True) -> dict[str
     return facts | _opencl(lowered, target, compiled)
 
 
+@deep()
 def lowered_script(lowered: Lowered) -> str:
     """The lowered program in script form, its workspaces allocated around the body."""
     return script(as_function(lowered))

@@ -35,7 +35,7 @@ from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite
 from stridesmith.configs.schema import Entry
 from stridesmith.errors import ShapeError
-from stridesmith.ir.expr import DOT_STEPS
+from stridesmith.ir.functions import DOT_STEPS
 from stridesmith.ir.target import Target
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks.task import name_of

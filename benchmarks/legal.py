@@ -33,7 +33,8 @@ from random_runs import arguments, assert_refines
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.legal.program import legal
 from stridesmith.backends.lower import LoweringError
-from stridesmith.ir.expr import MULTIPLY_ACCUMULATE, Call
+from stridesmith.ir.expr import Call
+from stridesmith.ir.functions import MULTIPLY_ACCUMULATE
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target

@@ -18,9 +18,9 @@ from typing import Any
 import pyopencl as cl
 
 from stridesmith.backends.host import host_cpu
+from stridesmith.backends.launch import Launch
 from stridesmith.backends.opencl.calling_thread import device_in_caller
 from stridesmith.backends.opencl.devices import find_device
-from stridesmith.backends.opencl.launch import Launch
 from stridesmith.backends.opencl.pool_launches import PoolLaunches, Shared, shared_memory
 from stridesmith.backends.opencl.wait import wait
 

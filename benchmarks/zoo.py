@@ -341,7 +341,8 @@ def main() -> None:
         child(asked.child)
         return
     if asked.list:
-        listed(*asked.list, asked.out)
+        package, version = asked.list
+        listed(package, version, asked.out)
         return
     found: dict[str, Row] = {}
     print("| file | state | error (ORT) | foreign | operators | read, s | compile, s | ours, us | ORT | OV |")

@@ -37,10 +37,11 @@ def runs(
     holds its bytes over so many of such runs side by side.  `width` is the bytes of an element.
     """
     line = np.float32(target.line_bytes)
-    length, distance, stride = ONE, np.full(1, line, np.float32), np.float32(width)
+    length, distance = ONE, np.full(1, line, np.float32)
+    stride: Vector = np.asarray(width, np.float32)
     found = filled = None
     for dim in reversed(order):
-        touched, size = _points(dim, reach[dim.dim]), _points(dim, np.float32(shape[dim.dim]))
+        touched, size = _points(dim, reach[dim.dim]), _points(dim, np.asarray(shape[dim.dim], np.float32))
         if found is None or filled is None:  # the innermost: its elements are neighbours
             length, found, filled = length * touched, np.zeros(1, bool), touched >= size
         else:

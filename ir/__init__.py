@@ -2,9 +2,10 @@
 
 A module imports those that stand before it in this order, never one behind it::
 
-    caches, collection, deadline             what is remembered, when Python collects garbage, when time is over
+    caches, collection, deadline, depth      what is remembered, when Python collects, time and depth that calls have
     node, dtypes, numbers                    values, element types, and how they are stored and converted
-    expr, text, type_check, isa, target      expressions, their text, the types that operations take, what devices have
+    functions, expr, text, type_check        what calls may name, expressions, their text, the types of operations
+    isa, target                              what instruction sets and devices have
     statements, arith                        statements, integer arithmetic by rules and intervals
     syntax, printer, stmt, tracing           expressions read from text, programs as text, functions and modules
     affine, context, layout                  exact sets, what holds at a place, index maps and pad values

@@ -48,52 +48,6 @@ LOGIC = ("and", "or")
 ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 BINARY_OPS = ARITHMETIC + COMPARISONS + LOGIC
 
-BIT_CALLS = ("bitwise_and", "bitwise_or", "bitwise_xor")
-"""Of two integers of one type, bit by bit."""
-DOT_STEPS = 4
-"""Products that a dot product of bytes adds up."""
-DOT_CALLS = ("dot_4x8packed_uu", "dot_4x8packed_us", "dot_4x8packed_su", "dot_4x8packed_ss")
-"""``f(a, b, c)``: `c` and the four products of the bytes of `a` with those of `b`, all int32, which wraps around.
-
-The letters at the end say whether the bytes of `a` and of `b` are signed.  The names are those of OpenCL C, whose
-functions give the sum of the products alone.
-"""
-PAIR_STEPS = 2
-"""Products that a dot product of pairs of bfloat16 adds up."""
-PAIR_CALLS = ("dot_2x16packed_bf",)
-"""``f(a, b, c)``: `c`, a float32, and the two products of the bfloat16 halves of `a` with those of `b`, words of int32.
-
-The upper halves are multiplied and added first, then the lower ones, each time rounded once, to the nearest float32, of
-two the even one.  Subnormal numbers count as zeros of their sign, in `c`, in the halves and in both sums.  It is what
-x86 does in `vdpbf16ps`.
-"""
-MATH_CALLS = (
-    "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
-)  # fmt: skip
-"""Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
-SUBGROUP_CALLS = {"+": "subgroup_add", "min": "subgroup_min", "max": "subgroup_max"}
-"""``C[i] = C[i] op f(e)``, by operation: the work-items of a subgroup reduce `e`, and what they have is updated once.
-
-Where items come one after the other each updates it by its own `e`, which is the value of the call.
-"""
-MULTIPLY_ACCUMULATE = "multiply_accumulate"
-"""``f(a, b, c)``: ``a * b + c`` of floats, rounded once, written over `c`, which is what a register holds."""
-FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE)
-"""All that a call may name, but for the lazy ``if_then_else`` and the two below."""
-MASKED_LOAD = "masked_load"
-"""``f(c, A[i], b)``: in the lanes where `c` holds what is loaded, in others, where nothing is read, those of `b`, or 0.
-
-One condition may be that of all lanes.
-"""
-PREFETCH = "prefetch"
-"""``f(A[i])``, as a statement: memory that is asked for ahead of time, also beyond the end of `A`; nothing is read."""
-
-BARRIERS = ("barrier_shared", "barrier_global", "barrier_shared_global")
-"""``f()``, as a statement: all work-items of a group come here before any goes on.
-
-What they have written to memory of these scopes is seen by all.  Items that come one after the other wait for nobody.
-"""
-
 ExprLike = Union["Expr", int, float, bool]
 
 

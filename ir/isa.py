@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from .expr import DOT_STEPS, PAIR_STEPS
+from .functions import DOT_STEPS, PAIR_STEPS
 
 SIGNS = ("uu", "us", "su", "ss")
 """Whether the bytes of the two operands of a dot product are signed."""

@@ -27,6 +27,10 @@ SUBGROUP_TYPES = ("float32", "float64", "int32", "int64")
 """The types of these values, on every device that has subgroups."""
 
 
+POCL = "Portable Computing Language"
+"""What PoCL calls itself as a `Target.platform`."""
+
+
 class _FromText(type):
     """Lets ``Target("cpu")`` be the device of that name, while ``Target(kind="cpu", ...)`` is what the facts say."""
 

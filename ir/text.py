@@ -9,12 +9,7 @@ from typing import Any
 from . import dtypes
 from .expr import (
     ARITHMETIC,
-    BARRIERS,
     COMPARISONS,
-    FUNCTIONS,
-    MASKED_LOAD,
-    PAIR_CALLS,
-    PREFETCH,
     Binary,
     Broadcast,
     Buffer,
@@ -31,6 +26,7 @@ from .expr import (
     Undef,
     Var,
 )
+from .functions import BARRIERS, FUNCTIONS, MASKED_LOAD, PAIR_CALLS, PREFETCH
 
 _LEVELS = {"or": 1, "and": 2, "not": 3, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 _LEVELS.update(dict.fromkeys(COMPARISONS, 4))

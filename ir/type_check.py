@@ -8,17 +8,8 @@ from ..errors import ProgramError
 from . import dtypes
 from .caches import cached
 from .expr import (
-    BARRIERS,
-    BIT_CALLS,
     COMPARISONS,
-    DOT_CALLS,
-    FUNCTIONS,
     LOGIC,
-    MASKED_LOAD,
-    MULTIPLY_ACCUMULATE,
-    PAIR_CALLS,
-    PREFETCH,
-    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -34,6 +25,17 @@ from .expr import (
     Shuffle,
     Undef,
     Var,
+)
+from .functions import (
+    BARRIERS,
+    BIT_CALLS,
+    DOT_CALLS,
+    FUNCTIONS,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
+    PREFETCH,
+    SUBGROUP_CALLS,
 )
 from .node import children
 from .text import expr_text

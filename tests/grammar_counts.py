@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from stridesmith.ir import dtypes, expr, stmt
-from stridesmith.ir.expr import BINARY_OPS, MATH_CALLS, Binary, Buffer, Call, Const, Expr, Load, Ramp, Var
+from stridesmith.ir.expr import BINARY_OPS, Binary, Buffer, Call, Const, Expr, Load, Ramp, Var
+from stridesmith.ir.functions import MATH_CALLS
 from stridesmith.ir.node import Node, walk
 from stridesmith.ir.stmt import ITER_KINDS, LOOP_KINDS, Block, Declare, For, If, Iter, Module, PrimFunc, Stmt, Store
 

@@ -13,7 +13,8 @@ from random_runs import Outcome, assert_refines
 
 from stridesmith.backends.legal.program import as_function, legal
 from stridesmith.backends.lower import Lowered, lower
-from stridesmith.ir.expr import MULTIPLY_ACCUMULATE, Call
+from stridesmith.ir.expr import Call
+from stridesmith.ir.functions import MULTIPLY_ACCUMULATE
 from stridesmith.ir.interpreter.interpret import execute
 from stridesmith.ir.interpreter.memory import DEFINED
 from stridesmith.ir.isa import VECTORS

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stridesmith.ir.depth import deep
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.rules import VerifyError, verify
@@ -51,6 +52,7 @@ def watched(seen: Sample) -> Iterator[None]:
         PrimFunc.__init__ = make  # type: ignore[method-assign]
 
 
+@deep()
 def check(func: PrimFunc) -> None:
     """``parse(print(f)) == f`` in both dialects, for what `verify` accepts; each program once."""
     try:

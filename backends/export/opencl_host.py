@@ -18,8 +18,8 @@ from ...ir.expr import Buffer
 from ...version import __version__
 from ..artifact import Argument
 from ..data import is_in_place
-from ..opencl.images import channel_of, image_shape, is_image
-from ..opencl.launch import Launch, Source
+from ..images import channel_of, image_shape, is_image
+from ..launch import Launch, Source
 from ..opencl.runtime import build_options
 from ..render.opencl.exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
 from ..render.opencl.program import generate

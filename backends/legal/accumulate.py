@@ -21,7 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir import dtypes
-from ...ir.expr import MULTIPLY_ACCUMULATE, Binary, Call, Expr, Load
+from ...ir.expr import Binary, Call, Expr, Load
+from ...ir.functions import MULTIPLY_ACCUMULATE
 from ...ir.stmt import Stmt, Store, transform_statements
 from ...ir.target import Target
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from ...ir import dtypes
 from ...ir.arith.intervals import nothing_known
 from ...ir.dataflow.meets import are_determined
-from ...ir.expr import BARRIERS, Buffer, Call, Expr, Load, Ramp, barrier, const
+from ...ir.expr import Buffer, Call, Expr, Load, Ramp, barrier, const
+from ...ir.functions import BARRIERS
 from ...ir.node import children, rebuild, remembered, walk
 from ...ir.stmt import Allocate, Evaluate, For, Seq, Stmt, Store, memories_read, memories_written, seq
 from ..passes.scopes import accesses

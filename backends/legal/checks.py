@@ -33,8 +33,8 @@ from ...ir.stmt import (
     read_buffers,
 )
 from ...ir.target import Target
-from ..llvm.types import CodegenError
-from ..opencl.images import check_image, is_image
+from ..errors import CodegenError
+from ..images import check_image, is_image
 from .barriers import is_barrier
 from .work_items import GUARDED, Work, is_serial, place_of, subgroup_size, work_of
 

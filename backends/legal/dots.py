@@ -20,22 +20,8 @@ from __future__ import annotations
 
 from ...ir import dtypes
 from ...ir.arith.linear import Linear, as_ramp, build, divide, shared_form, variables_of
-from ...ir.expr import (
-    DOT_CALLS,
-    PAIR_CALLS,
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Ramp,
-    Var,
-    as_int,
-    const,
-)
+from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_int, const
+from ...ir.functions import DOT_CALLS, PAIR_CALLS
 from ...ir.isa import PAIRS, dot_steps
 from ...ir.node import rebuild, walk
 from ...ir.passes.loop_extents import is_dot

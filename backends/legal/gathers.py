@@ -24,7 +24,6 @@ from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import add, as_ramp, build, shared_form
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import (
-    MASKED_LOAD,
     Broadcast,
     Buffer,
     Call,
@@ -39,6 +38,7 @@ from ...ir.expr import (
     const,
     reads_memory,
 )
+from ...ir.functions import MASKED_LOAD
 from ...ir.interpreter.lanes import lane_of
 from ...ir.node import Node, children, rebuild, remembered
 from ...ir.stmt import Allocate, For, Let, Stmt

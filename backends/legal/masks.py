@@ -26,7 +26,6 @@ from ...ir import dtypes
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import as_ramp
 from ...ir.expr import (
-    MASKED_LOAD,
     Binary,
     Broadcast,
     Buffer,
@@ -42,6 +41,7 @@ from ...ir.expr import (
     const,
     reads_memory,
 )
+from ...ir.functions import MASKED_LOAD
 from ...ir.node import Node, children, rebuild, remembered
 from ...ir.stmt import Allocate, For, If, Let, Stmt, Store, names_below, seq
 from ...ir.target import Target

@@ -29,22 +29,8 @@ from math import prod
 
 from ...ir import dtypes
 from ...ir.arith.linear import variables_of
-from ...ir.expr import (
-    DOT_CALLS,
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Load,
-    Ramp,
-    Var,
-    as_int,
-    binary,
-    const,
-    substitute,
-)
+from ...ir.expr import Binary, Broadcast, Buffer, Call, Const, Expr, Load, Ramp, Var, as_int, binary, const, substitute
+from ...ir.functions import DOT_CALLS
 from ...ir.isa import dot_product
 from ...ir.node import rebuild, walk
 from ...ir.stmt import Allocate, For, Seq, Stmt, Store, fresh, names_below

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...ir.depth import deep
 from ...ir.expr import Buffer, Call, Load
 from ...ir.node import Node, rebuild, walk
 from ...ir.passes.renaming import with_own_names
@@ -37,6 +38,7 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
 )
 
 
+@deep()
 def legal(lowered: Lowered, target: Target) -> Lowered:
     """`lowered` with what the target's instruction set decides written as nodes.
 
@@ -52,6 +54,7 @@ def legal(lowered: Lowered, target: Target) -> Lowered:
     return lowered if body is lowered.body else replace(lowered, body=body)
 
 
+@deep()
 def as_function(lowered: Lowered) -> PrimFunc:
     """A lowered or legal program as a function of the language, which can be verified, printed and interpreted.
 

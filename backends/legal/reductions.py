@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Set
 
 from ...ir.dataflow.order import update_op
-from ...ir.expr import SUBGROUP_CALLS, Binary, Call, Load
+from ...ir.expr import Binary, Call, Load
+from ...ir.functions import SUBGROUP_CALLS
 from ...ir.node import rebuild
 from ...ir.stmt import For, Stmt, Store
 from ..passes.subgroups import reductions

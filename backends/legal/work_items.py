@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...ir.expr import as_int
 from ...ir.node import walk
 from ...ir.stmt import SUBGROUP, For, Seq, Stmt, walk_stmts
-from ..llvm.types import CodegenError
+from ..errors import CodegenError
 
 AXES = "xyz"
 GUARDED = "guarded"

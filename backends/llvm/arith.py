@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
+from ..errors import CodegenError
 from .index import INLINE, INT64_MAX, INT64_MIN, Linear, difference, held
-from .types import FAST, STRICT, CodegenError, literal, suffix, value_type
+from .types import FAST, STRICT, literal, suffix, value_type
 
 if TYPE_CHECKING:
     from .builder import Builder

@@ -16,10 +16,11 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.expr import Buffer
+from ..errors import CodegenError
 from ..registers import registers_of
 from .index import INLINE, INT64_MAX, INT64_MIN, Atom, Lanes, Linear, Ramped, Terms, wrapped
 from .known import Known, Place
-from .types import CodegenError, ModuleText, literal, memory_type, value_type, vector_literal
+from .types import ModuleText, literal, memory_type, value_type, vector_literal
 
 Value = Linear | Ramped | Lanes | bool | str
 """An int64 in its best form, a condition that is decided at generation time, or the text of an operand."""

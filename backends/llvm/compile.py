@@ -16,7 +16,7 @@ from typing import Any
 
 from ...forks import held_at_forks
 from ...ir.target import Target
-from .types import CodegenError
+from ..errors import CodegenError
 
 _HALF_CALLS = (b"__extendhfsf2", b"__truncsfhf2", b"__truncdfhf2", b"__gnu_h2f_ieee", b"__gnu_f2h_ieee")
 """What code calls of a compiler's runtime, which a process does not have, to convert float16 without instructions."""

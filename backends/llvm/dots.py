@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.isa import PAIRS, DotProduct, dot_product
-from .types import CodegenError, literal, value_type
+from ..errors import CodegenError
+from .types import literal, value_type
 
 if TYPE_CHECKING:
     from .builder import Builder

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
+from ..errors import CodegenError
 from ..exponential import COEFFICIENTS, LEAST, LN2_HIGH, LN2_LOW, ROUND
 from .arith import cast
-from .types import CodegenError, literal, suffix, value_type, vector_literal
+from .types import literal, suffix, value_type, vector_literal
 
 if TYPE_CHECKING:
     from .builder import Builder

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.expr import Buffer
+from ..errors import CodegenError
 from .index import ONE, ZERO, Lanes, Linear, Ramped
 from .known import place_of
-from .types import CodegenError, literal, memory_type, suffix, value_type
+from .types import literal, memory_type, suffix, value_type
 
 if TYPE_CHECKING:
     from .builder import Builder

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
 from ...ir.expr import COMPARISONS
+from ..errors import CodegenError
 from . import arith
 from .index import INLINE, ZERO, Lanes, Linear, Ramped, difference, from_lanes
 from .masks import compare_ramps
-from .types import CodegenError
 
 if TYPE_CHECKING:
     from .builder import Builder, Value

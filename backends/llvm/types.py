@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import struct
 
-from ...errors import ProgramError
 from ...ir import dtypes
 from ...ir.caches import cached
 
@@ -25,10 +24,6 @@ STRICT = "contract"
 
 What decides a step has none (`passes.roundings`).
 """
-
-
-class CodegenError(ProgramError):
-    """A lowered program that this code generator cannot express."""
 
 
 @cached(1024)

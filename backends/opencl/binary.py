@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...ir.target import POCL
 from ..file_cache import put
 
-POCL = "Portable Computing Language"
 MAX_BYTES = 64 << 20
 
 _FILE = re.compile(r"[A-Z]{2}/[A-Z]{16,64}/(?:program\.bc|(\w+)/\d+-\d+-\d+(?:-[a-z0-9]+)*/\1\.so)")

@@ -22,8 +22,8 @@ from importlib import metadata
 from typing import Any
 
 from ...forks import held_at_forks
+from ...ir.target import POCL
 from . import drivers
-from .binary import POCL
 
 DEVICES = "POCL_DEVICES"
 BOTH, CALLING = "pthread basic", "basic-"

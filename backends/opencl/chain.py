@@ -11,8 +11,9 @@ import numpy as np
 import pyopencl as cl
 
 from ..executable import Call, Chain, Memory, Place
+from ..images import image_shape, is_image
 from .failures import on_device, on_threads_of_driver
-from .images import image_shape, is_image, make_image
+from .images import make_image
 from .pool_launches import PoolLaunches, Shared, shared_memory
 from .runtime import Home, OpenCLExecutable, home_of
 from .wait import wait

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import DeviceMissing
-from ...ir.target import AVX512_BUILTINS, HOST_MEMORY, SUBGROUPS, THREAD_POOL, Target
+from ...ir.target import AVX512_BUILTINS, HOST_MEMORY, POCL, SUBGROUPS, THREAD_POOL, Target
 from .. import cpu_topology
 from . import calling_thread, processor_name
-from .binary import POCL
 from .images import image_limits, refusal
 from .known_faults import faults_of
 

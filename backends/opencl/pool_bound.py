@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..executable import Bound, Memory, numpy_dtype
+from ..launch import Launch
 from .failures import on_device
-from .launch import Launch
 from .pool_launches import PoolLaunches, Shared, shared_memory
 
 if TYPE_CHECKING:

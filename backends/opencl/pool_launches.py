@@ -27,13 +27,13 @@ import numpy as np
 import pyopencl as cl
 
 from ...ir.target import Target
+from ..launch import OFFSETS, Launch
 from ..llvm.compile import LoadedObject, compile_object, provide_symbol
 from ..llvm.pool import SYMBOL, ensure_pool
 from ..llvm.pool_text import NOW
 from ..memory import placed, room_for
 from .calling_thread import queue_in_caller
 from .failures import error_of
-from .launch import OFFSETS, Launch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

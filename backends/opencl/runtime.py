@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from ...ir.target import Target
+from ...ir.target import POCL, Target
 from ..artifact import Artifact, InNetwork
+from ..errors import CodegenError
 from ..executable import Bound, Executable, Memory, describe, numpy_dtype
-from ..llvm.types import CodegenError
+from ..images import image_shape, is_image
+from ..launch import Launch
 from ..render.opencl.exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
 from ..render.opencl.helpers import DOT_BUILTIN, ONE_MEMORY
 from ..render.opencl.program import generate
 from . import program_cache
-from .binary import POCL, export_binary, import_binary
+from .binary import export_binary, import_binary
 from .calling_thread import device_in_caller
 from .contexts import context_of
 from .devices import device_of
 from .failures import meaning, on_device, on_threads_of_driver
-from .images import image_shape, is_image, make_image
-from .launch import Launch
+from .images import make_image
 from .pool_bound import PoolBound
 from .pool_launches import SMALL_GRID
 from .wait import wait

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from .binary import POCL
+from ...ir.target import POCL
 
 PATIENCE = 2e-3
 """Seconds of asking, after which the thread sleeps: what it saves is little beside them."""

@@ -21,7 +21,6 @@ from ...ir import dtypes
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.widening import wide_index
 from ...ir.expr import (
-    MASKED_LOAD,
     Binary,
     Call,
     Cast,
@@ -34,6 +33,7 @@ from ...ir.expr import (
     reads_memory,
     substitute,
 )
+from ...ir.functions import MASKED_LOAD
 from ...ir.node import Node, rebuild, transform, walk
 from ...ir.stmt import (
     Attr,

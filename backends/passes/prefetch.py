@@ -22,7 +22,6 @@ from ...ir import dtypes
 from ...ir.arith.linear import UndefTerm, build, linear_form
 from ...ir.arith.simplify import simplify_index
 from ...ir.expr import (
-    PREFETCH,
     Binary,
     Buffer,
     Call,
@@ -37,6 +36,7 @@ from ...ir.expr import (
     reads_memory,
     substitute,
 )
+from ...ir.functions import PREFETCH
 from ...ir.node import children, rebuild, walk
 from ...ir.stmt import Evaluate, For, Stmt, seq, walk_stmts
 

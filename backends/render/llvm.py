@@ -13,14 +13,8 @@ from typing import Any
 from ...ir import dtypes
 from ...ir.arith.linear import shared_form
 from ...ir.expr import (
-    BIT_CALLS,
     COMPARISONS,
-    DOT_CALLS,
     LOGIC,
-    MASKED_LOAD,
-    MULTIPLY_ACCUMULATE,
-    PAIR_CALLS,
-    PREFETCH,
     Binary,
     Broadcast,
     Buffer,
@@ -37,8 +31,10 @@ from ...ir.expr import (
     Undef,
     Var,
 )
+from ...ir.functions import BIT_CALLS, DOT_CALLS, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, PREFETCH
 from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
+from ..errors import CodegenError
 from ..llvm import arith, memory
 from ..llvm.builder import Builder, Value
 from ..llvm.conversion import clamped, converted
@@ -48,7 +44,7 @@ from ..llvm.index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramp
 from ..llvm.masks import mask_where
 from ..llvm.math import call_math
 from ..llvm.operators import compare_values, condition, index_binary, linear_binary
-from ..llvm.types import CodegenError, ModuleText, literal, value_type, vector_literal
+from ..llvm.types import ModuleText, literal, value_type, vector_literal
 from ..passes.roundings import EXACT
 from ..registers import accumulators
 

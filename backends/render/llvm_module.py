@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import dtypes
 from ...ir.collection import uncollected
+from ...ir.depth import deep
 from ...ir.expr import Var, variables
 from ...ir.node import walk
 from ...ir.stmt import Allocate, For, read_buffers, written_buffers
 from ...ir.target import Target
+from ..errors import CodegenError
 from ..legal.program import legal
 from ..llvm.builder import Builder, Value, plain
 from ..llvm.index import Linear
-from ..llvm.types import CodegenError, ModuleText, value_type
+from ..llvm.types import ModuleText, value_type
 from .llvm import LONGEST, Context, Printer, annotation
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def entry_name(name: str) -> str:
 
 
 @uncollected
+@deep()
 def generate(lowered: Lowered, target: Target) -> str:
     """The module text of `lowered` for the CPU `target`, over buffers of one axis.  Raises CodegenError."""
     lowered, entry = legal(lowered, target), entry_name(lowered.name)

@@ -15,7 +15,6 @@ from ..arith.intervals import LONGEST, negate
 from ..arith.simplify import simplify
 from ..caches import cached
 from ..expr import (
-    MASKED_LOAD,
     Broadcast,
     Buffer,
     Call,
@@ -33,6 +32,7 @@ from ..expr import (
     free_variables,
     substitute,
 )
+from ..functions import MASKED_LOAD
 from ..node import children, rebuild, walk
 from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..expr import BARRIERS, PREFETCH, Buffer, Call, Not, Var
+from ..expr import Buffer, Call, Not, Var
+from ..functions import BARRIERS, PREFETCH
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from ..text import expr_text
 from .hazards import independent, separate

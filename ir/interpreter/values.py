@@ -16,12 +16,7 @@ import numpy as np
 from .. import dtypes
 from ..caches import cached
 from ..expr import (
-    DOT_CALLS,
     LOGIC,
-    MASKED_LOAD,
-    MULTIPLY_ACCUMULATE,
-    PAIR_CALLS,
-    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -39,6 +34,7 @@ from ..expr import (
     Var,
     as_conditional,
 )
+from ..functions import DOT_CALLS, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, SUBGROUP_CALLS
 from ..node import walk
 from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
 from ..text import expr_text

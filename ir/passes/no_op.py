@@ -31,7 +31,8 @@ from ..dataflow.instances import Program, Statement, instances
 from ..dataflow.reduced import Part, cells, is_silent
 from ..dataflow.witness import needed_instance
 from ..dataflow.writers import Contradiction
-from ..expr import FALSE, FUNCTIONS, TRUE, Buffer, Call, Expr, Load
+from ..expr import FALSE, TRUE, Buffer, Call, Expr, Load
+from ..functions import FUNCTIONS
 from ..node import rebuild, walk
 from ..stmt import (
     Assume,

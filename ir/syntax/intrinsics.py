@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any, Union
 
 from .. import dtypes
-from ..expr import (
+from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Undef, const
+from ..functions import (
     BARRIERS,
     BIT_CALLS,
     DOT_CALLS,
@@ -24,19 +25,6 @@ from ..expr import (
     PAIR_CALLS,
     PREFETCH,
     SUBGROUP_CALLS,
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Not,
-    Ramp,
-    Select,
-    Shuffle,
-    Undef,
-    const,
 )
 
 Operand = Union[Expr, int, float, bool]

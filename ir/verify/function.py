@@ -13,7 +13,8 @@ from typing import Any
 from .. import dtypes
 from ..caches import cached
 from ..context import Surroundings
-from ..expr import BARRIERS, PREFETCH, TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
+from ..expr import TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
+from ..functions import BARRIERS, PREFETCH
 from ..node import children, walk
 from ..stmt import (
     ITER_KINDS,

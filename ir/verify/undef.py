@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..caches import cached
 from ..dataflow.accesses import own_expressions
-from ..expr import COMPARISONS, MASKED_LOAD, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Shuffle, Undef
+from ..expr import COMPARISONS, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Shuffle, Undef
+from ..functions import MASKED_LOAD
 from ..node import children, transform, walk
 from ..stmt import Assume, Evaluate, Stmt, Store
 from ..text import expr_text

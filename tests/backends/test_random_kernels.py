@@ -17,7 +17,7 @@ from random_programs import programs
 from scale import SCALE, scaled
 
 import stridesmith as ss
-from stridesmith.ir.expr import MATH_CALLS
+from stridesmith.ir.functions import MATH_CALLS
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values
 from stridesmith.ir.stmt import PrimFunc

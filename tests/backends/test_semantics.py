@@ -12,8 +12,8 @@ import stridesmith as ss
 from stridesmith.backends.artifact import Argument
 from stridesmith.backends.data import pack, padding
 from stridesmith.backends.devices import listing
+from stridesmith.backends.errors import CodegenError
 from stridesmith.backends.host import host_cpu
-from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from stridesmith.ir.stmt import PrimFunc

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ....ir import dtypes
 from ....ir.expr import Binary, Broadcast, Call, Const, Expr
-from ...llvm.types import CodegenError
+from ...errors import CodegenError
 from .exact import exact_operation
 from .helpers import dot_builtin
 from .kernel import Kernel

@@ -12,7 +12,7 @@ from ....ir import dtypes
 from ....ir.arith.intervals import Facts
 from ....ir.expr import Broadcast, Buffer, Const, Expr, Var, binary, const
 from ....ir.isa import Execution
-from ...llvm.types import CodegenError
+from ...errors import CodegenError
 from .helpers import Helpers
 from .known import Known
 from .lanes import lane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....ir import dtypes
 from ....ir.expr import Broadcast, Call, Cast, Const, Expr, Ramp, Shuffle, Undef, Var, as_int, binary, refold
 from ....ir.node import rebuild
-from ...llvm.types import CodegenError
+from ...errors import CodegenError
 
 
 def lane(expr: Expr, number: int) -> Expr:

@@ -12,13 +12,12 @@ from ....ir.arith.intervals import Facts
 from ....ir.expr import Buffer, Expr
 from ....ir.node import walk
 from ....ir.stmt import For, Stmt, memories_written
-from ....ir.target import BYTE_DOTS, Target
+from ....ir.target import BYTE_DOTS, POCL, Target
+from ...errors import CodegenError
+from ...launch import Launch, Source, with_digest
 from ...legal.checks import arguments, images
 from ...legal.program import legal
 from ...legal.work_items import AXES, is_serial, most_threads, statements_at_top, subgroup_size, work_of
-from ...llvm.types import CodegenError
-from ...opencl.binary import POCL
-from ...opencl.launch import Launch, Source, with_digest
 from .helpers import CALL_BYTES, DOT_BUILTIN, POCL_CALL_BYTES, Helpers
 from .kernel import Kernel, Language, NeedsLong
 from .registers import Loaded

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ....ir import dtypes
-from ....ir.expr import COMPARISONS, DOT_CALLS, LOGIC, Binary, Call, Cast, Const, Load, Not, Select, Shuffle, Undef, Var
-from ...llvm.types import CodegenError
+from ....ir.expr import COMPARISONS, LOGIC, Binary, Call, Cast, Const, Load, Not, Select, Shuffle, Undef, Var
+from ....ir.functions import DOT_CALLS
+from ...errors import CodegenError
 from ...passes.roundings import EXACT
 from .calls import call, dot, exact, extremum, rounded
 from .kernel import Kernel, Scalars

@@ -15,23 +15,8 @@ from typing import Any
 from ....ir import dtypes
 from ....ir.arith.intervals import Facts
 from ....ir.arith.linear import as_ramp
-from ....ir.expr import (
-    BARRIERS,
-    SUBGROUP_CALLS,
-    Binary,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Load,
-    Not,
-    Ramp,
-    Var,
-    as_int,
-    binary,
-    const,
-    substitute,
-)
+from ....ir.expr import Binary, Buffer, Call, Const, Expr, Load, Not, Ramp, Var, as_int, binary, const, substitute
+from ....ir.functions import BARRIERS, SUBGROUP_CALLS
 from ....ir.stmt import (
     Allocate,
     Declare,
@@ -45,10 +30,10 @@ from ....ir.stmt import (
     memories_read,
     memories_written,
 )
+from ...errors import CodegenError
+from ...launch import OFFSETS
 from ...legal.unrolling import PRAGMA_UNROLL
 from ...legal.work_items import AXES, GUARDED, Work, is_serial, place_of
-from ...llvm.types import CodegenError
-from ...opencl.launch import OFFSETS
 from .kernel import Kernel, NeedsLong
 from .lanes import lane
 from .masks import write_under

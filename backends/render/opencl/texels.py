@@ -5,8 +5,8 @@ from __future__ import annotations
 from ....ir import dtypes
 from ....ir.arith.linear import as_ramp
 from ....ir.expr import Broadcast, Const, Expr, Load, as_int, binary, const
-from ...llvm.types import CodegenError
-from ...opencl.images import TEXEL, read_function
+from ...errors import CodegenError
+from ...images import TEXEL, read_function
 from .kernel import Kernel
 from .types import bare
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ....ir import dtypes
 from ....ir.arith.linear import as_ramp
-from ....ir.expr import DOT_CALLS, Binary, Broadcast, Call, Cast, Const, Expr, Load, Select, binary, const
+from ....ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Select, binary, const
+from ....ir.functions import DOT_CALLS
 from ....ir.node import walk
 from ...neighbours import Picks, picks
 from ...passes.roundings import EXACT

@@ -18,7 +18,8 @@ from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.passes.errors import LoweringError
 from stridesmith.backends.render.llvm_module import entry_name, generate
 from stridesmith.ir.dtypes import lanes, with_lanes
-from stridesmith.ir.expr import DOT_CALLS, Buffer, Call, Load, Ramp, Var, const
+from stridesmith.ir.expr import Buffer, Call, Load, Ramp, Var, const
+from stridesmith.ir.functions import DOT_CALLS
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.isa import DOT_PRODUCTS, PAIRS, SIGNS, VECTORS
 from stridesmith.ir.node import walk

@@ -12,7 +12,8 @@ from stridesmith.backends.legal.unrolling import MAX_COPIED, PRAGMA_UNROLL
 from stridesmith.backends.legal.work_items import GUARDED
 from stridesmith.backends.lower import Lowered
 from stridesmith.errors import ProgramError
-from stridesmith.ir.expr import BARRIERS, Buffer, Call, Var, barrier, const
+from stridesmith.ir.expr import Buffer, Call, Var, barrier, const
+from stridesmith.ir.functions import BARRIERS
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.isa import ON_CPU, ON_GPU
 from stridesmith.ir.node import walk

@@ -15,18 +15,8 @@ from scale import scaled
 
 from stridesmith.backends.legal.program import legal
 from stridesmith.backends.lower import Lowered, LoweringError
-from stridesmith.ir.expr import (
-    MASKED_LOAD,
-    MULTIPLY_ACCUMULATE,
-    Buffer,
-    Call,
-    Load,
-    Ramp,
-    Select,
-    Shuffle,
-    Var,
-    const,
-)
+from stridesmith.ir.expr import Buffer, Call, Load, Ramp, Select, Shuffle, Var, const
+from stridesmith.ir.functions import MASKED_LOAD, MULTIPLY_ACCUMULATE
 from stridesmith.ir.isa import DOT_PRODUCTS, PAIRS, SIGNS, VECTORS
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, If, Let, Store, walk_stmts

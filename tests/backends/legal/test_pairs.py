@@ -20,7 +20,8 @@ from stridesmith.backends.render.llvm_module import entry_name, generate
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.ir.dtypes import with_lanes
-from stridesmith.ir.expr import PAIR_CALLS, Buffer, Call, Load, Ramp, Var, const
+from stridesmith.ir.expr import Buffer, Call, Load, Ramp, Var, const
+from stridesmith.ir.functions import PAIR_CALLS
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.isa import VECTORS
 from stridesmith.ir.node import walk

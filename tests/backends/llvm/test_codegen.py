@@ -8,7 +8,7 @@ import pytest
 from cpu_programs import lowered, matmul_tile, run
 
 from stridesmith.backends import cpu, host
-from stridesmith.backends.llvm.types import CodegenError
+from stridesmith.backends.errors import CodegenError
 from stridesmith.backends.render.llvm_module import entry_name, generate
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Cast, Load, Ramp, Var, const, if_then_else, maximum
 from stridesmith.ir.stmt import Allocate, Declare, Evaluate, For, If, Seq, Store, loops

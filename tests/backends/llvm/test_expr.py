@@ -8,7 +8,8 @@ from cpu_programs import lowered, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stridesmith.backends.llvm.types import CodegenError, ModuleText, bfloat16_bits, float_literal, literal
+from stridesmith.backends.errors import CodegenError
+from stridesmith.backends.llvm.types import ModuleText, bfloat16_bits, float_literal, literal
 from stridesmith.backends.passes.vectorize import vectorize_loops
 from stridesmith.backends.render.llvm import Context, Printer
 from stridesmith.backends.render.llvm_module import generate

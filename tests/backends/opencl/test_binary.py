@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stridesmith.backends.opencl.binary import POCL, cache_folder, export_binary, import_binary
+from stridesmith.backends.opencl.binary import cache_folder, export_binary, import_binary
+from stridesmith.ir.target import POCL
 
 PROGRAM = "AB/" + "CDEFGHIJ" * 4
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from opencl_programs import GENERIC, bound, device, lowered, needs_device, run
 
-from stridesmith.backends.llvm.types import CodegenError
-from stridesmith.backends.opencl.launch import Launch
+from stridesmith.backends.errors import CodegenError
+from stridesmith.backends.launch import Launch
 from stridesmith.backends.opencl.runtime import OpenCLExecutable, compile_opencl
 from stridesmith.backends.render.opencl.program import generate
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, binary, const, if_then_else

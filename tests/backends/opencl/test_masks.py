@@ -12,12 +12,11 @@ from masking import CASES, Edge, annotated, filled, read, run
 from opencl_programs import GPU, device, needs_device
 
 from stridesmith.backends.lower import lower
-from stridesmith.backends.opencl.binary import POCL
 from stridesmith.backends.render.opencl.program import generate
 from stridesmith.backends.render.opencl.types import Names
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
-from stridesmith.ir.target import AVX512_BUILTINS, Target
+from stridesmith.ir.target import AVX512_BUILTINS, POCL, Target
 
 CPU = Target(kind="opencl", name="cpu", vector_bits=512, features="cl_khr_fp64")
 WIDE = replace(CPU, features=f"{CPU.features} {AVX512_BUILTINS}")

@@ -144,10 +144,10 @@ def test_other_software_gets_right_results_too() -> None:
     """In a process that leaves PoCL its name, what was written for it calls no built-in function with 512 bits."""
     pytest.importorskip("pyopencl")
     from stridesmith.backends.lower import lower
-    from stridesmith.backends.opencl.binary import POCL as PLATFORM
     from stridesmith.backends.render.opencl.program import generate
     from stridesmith.ir.script.parser import parse
     from stridesmith.ir.stmt import PrimFunc
+    from stridesmith.ir.target import POCL as PLATFORM
     from stridesmith.ir.target import Target
 
     func = parse('''@T.prim_func

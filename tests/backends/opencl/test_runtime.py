@@ -384,7 +384,7 @@ def test_artifacts_are_json_and_load_without_their_binary() -> None:
 def test_the_compiled_form_travels(tmp_path, alone) -> None:
     """A process with an empty cache of its own takes over what the builder compiled: no compiler runs again."""
     from stridesmith.backends.opencl import runtime as opencl
-    from stridesmith.backends.opencl.binary import POCL
+    from stridesmith.ir.target import POCL
 
     target = device()
     assert target is not None

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from opencl_programs import GENERIC, GPU, bound, lowered, matmul_tile
 
+from stridesmith.backends.errors import CodegenError
+from stridesmith.backends.launch import Launch
 from stridesmith.backends.legal.unrolling import MAX_COPIED, MAX_WRITTEN_OUT
-from stridesmith.backends.llvm.types import CodegenError
-from stridesmith.backends.opencl.launch import Launch
 from stridesmith.backends.render.opencl.program import generate
 from stridesmith.backends.render.opencl.types import Names, bare, literal, pieces
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Expr, Load, Ramp, Var, binary, const

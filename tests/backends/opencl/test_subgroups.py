@@ -11,9 +11,9 @@ from subgroup_programs import needs_subgroups, reducing, scheduled, subgroup_dev
 
 import stridesmith as ss
 from stridesmith.backends.data import arguments_of
+from stridesmith.backends.errors import CodegenError
 from stridesmith.backends.executable import numpy_dtype
 from stridesmith.backends.kernel import compile_lowered, load_artifact
-from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.backends.lower import LoweringError, lower
 from stridesmith.backends.opencl.devices import selectors
 from stridesmith.backends.opencl.runtime import OPTIONS, build_options

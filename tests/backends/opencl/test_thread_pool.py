@@ -19,7 +19,6 @@ cl = pytest.importorskip("pyopencl")
 
 from stridesmith.backends.executable import Call, Place  # noqa: E402
 from stridesmith.backends.opencl import calling_thread, drivers, pool_launches  # noqa: E402
-from stridesmith.backends.opencl.binary import POCL  # noqa: E402
 from stridesmith.backends.opencl.chain import PoolChain, QueueChain, load_opencl_chain  # noqa: E402
 from stridesmith.backends.opencl.failures import error_of  # noqa: E402
 from stridesmith.backends.opencl.pool_bound import PoolBound  # noqa: E402
@@ -28,7 +27,11 @@ from stridesmith.backends.render.opencl.program import generate  # noqa: E402
 from stridesmith.errors import DeviceLost, DeviceMissing  # noqa: E402
 from stridesmith.ir.expr import Buffer, Cast, Var  # noqa: E402
 from stridesmith.ir.stmt import For, Stmt, Store, seq  # noqa: E402
-from stridesmith.ir.target import THREAD_POOL, Target  # noqa: E402
+from stridesmith.ir.target import (  # noqa: E402
+    POCL,
+    THREAD_POOL,
+    Target,
+)
 
 POOLED = replace(GENERIC, features=f"{GENERIC.features} {THREAD_POOL}")
 I, J, K, T = (Var(name) for name in "ijkt")  # noqa: E741

@@ -13,7 +13,8 @@ from stridesmith.backends.devices import discover
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
 from stridesmith.ir.arith.simplify import simplify
-from stridesmith.ir.expr import PREFETCH, Call, Expr, Load, as_int, const, substitute
+from stridesmith.ir.expr import Call, Expr, Load, as_int, const, substitute
+from stridesmith.ir.functions import PREFETCH
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Evaluate, For, PrimFunc, Stmt, walk_stmts
 
