@@ -76,7 +76,7 @@ def best_of_each(
 
 
 def best_of(task: Task, database: Database, output: Output | None = None) -> Record | None:
-    """The best record of a task; where it has none, of those from elsewhere the best that holds here."""
+    """The best record of a task; without one, the best record of another device that proves valid on this one."""
     from ..search.calling.foreign import best_here
 
     return best_here(task, database, None if output is None else lambda outcome: tell_outcome(outcome, output))

@@ -129,7 +129,7 @@ def speed(done: Mapping[str, Any]) -> str:
 
 
 def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, Any]) -> None:
-    """What was found, how good that is, what failed, where it is kept, and how to see it again."""
+    """Print the summary of a run: the kernel, its speed, failures, the record, and the command that replays it."""
     if output.is_json:
         return
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"

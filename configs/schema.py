@@ -25,7 +25,7 @@ Value = Annotated[int, Field(strict=True, ge=-(2**62), le=2**62)] | Annotated[st
 
 
 class Budget(BaseModel):
-    """When a tuning run ends and how it looks; what is not said is None."""
+    """The limits of a tuning run and how it searches; None stands for what a list or preset leaves open."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -47,7 +47,7 @@ class Cover:
     _reach: dict[Any, list[Vector]] = field(default_factory=dict, repr=False, compare=False)
 
     def in_steps(self, axis: int, count: int) -> Cover:
-        """The same loops where `count` points of an axis are one step."""
+        """The loops with the extents along `axis` divided by `count`, rounded up: so many points are one step."""
         levels = {
             name: tuple(np.ceil(c / np.float32(count)) if n == axis else c for n, c in enumerate(sizes))
             for name, sizes in self.levels.items()
@@ -170,7 +170,7 @@ def _blocks(
 
 
 def floats(values: NDArray[np.int64] | NDArray[np.bool_]) -> Vector:
-    """Whole numbers or flags in the type of features."""
+    """Integers or flags as float32, the type of features."""
     return values.astype(np.float32)
 
 

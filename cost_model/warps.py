@@ -231,7 +231,7 @@ class _Warps:
         return np.asarray(np.maximum(spread / self.target.line_bytes, ONE), np.float32)
 
     def _banks(self, operand: Operand, order: Sequence[Dim], width: Vector) -> Vector:
-        """Steps of local memory: items whose elements lie in one bank wait for each other, those of one element not."""
+        """Steps of an access to local memory: items that read different elements of one bank take turns."""
         box, warp, found = _spans(operand, self.box), self.target.warp, ONE
         for axis, count in self._in_warp:
             apart = self._apart(operand, order, axis, box) * _width(operand)

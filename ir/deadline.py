@@ -22,7 +22,7 @@ _DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
 class OutOfTime(BaseException):
-    """A deadline has passed.  As Ctrl-C it is no fault of the work, so that no handler of errors takes it for one."""
+    """A deadline has passed.  Like KeyboardInterrupt it is no Exception, so that handlers of errors let it pass."""
 
 
 @contextlib.contextmanager

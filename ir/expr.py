@@ -179,7 +179,7 @@ _leaves: dict[tuple[Any, ...], Any] = {}
 
 
 def _one_leaf(cls: type[Any], *fields: Any) -> Any:
-    """The leaf of these fields that there is, or one to be: equal leaves are mostly one object, quick to compare."""
+    """The shared leaf with these fields, made where it is missing: identical objects are quick to compare."""
     leaf = _leaves.get((cls, *fields))
     if leaf is None:
         if len(_leaves) >= _MOST_LEAVES:

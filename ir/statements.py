@@ -67,7 +67,7 @@ class For(Stmt):
 
     @property
     def reduces(self) -> bool:
-        """Whether concurrent iterations may update one element: those of a subgroup reduce what they have for it."""
+        """Whether iterations may update one element concurrently: a subgroup reduces their values first."""
         return self.thread == SUBGROUP
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a run has found: parts of the model that can run here, their operators, and what it cost.
+    """The result of a tuning run: how many parts of the model and operators run here, and what the run cost.
 
     `left` says why graphs, or operators of them, stay with PyTorch.
     """

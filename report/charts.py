@@ -261,7 +261,7 @@ def _rounded(value: float) -> float:
 
 
 def _thinned(rows: Rows, most: int) -> Rows:
-    """About so many at most, and as many failures: gains, the first failure of each kind and the last row stay."""
+    """At most about `most` successes and `most` failures; gains, each kind's first failure and the last row stay."""
     step = math.ceil(len(rows) / most)
     apart = math.ceil(sum("failed" in row for row in rows) / most)
     kept, seen = Rows(), Counter[str]()

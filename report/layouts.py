@@ -87,7 +87,7 @@ def _buffers(func: PrimFunc) -> Iterator[tuple[str, tuple[int, ...], bool]]:
 def _drawn(
     name: str, role: str, logical: Sequence[int], index_map: Any, pad_value: Any, physical: Sequence[int]
 ) -> Picture | None:
-    """None for what is no layout of numbers in rows, such as one whose pad value is of another dtype."""
+    """The drawing of a layout; None where it cannot be drawn, as where its pad value has another dtype."""
     try:
         change = make_change(Buffer(name, tuple(logical), "float32"), index_map, pad_value, tuple(physical))
     except LayoutError:

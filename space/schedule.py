@@ -113,7 +113,7 @@ class Schedule:
     def _draw(
         self, primitive: Primitive, arguments: Mapping[str, Any], values: Mapping[str, Any], results: Sequence[str]
     ) -> Any:
-        """Apply a primitive that draws, and give what it drew names that later instructions can use."""
+        """Apply a sampling primitive and bind its results to names for later instructions."""
         decided = primitive.decided(self.func, values, self._random)
         _, result = primitive.apply(self.func, decided)
         several = isinstance(result, list)

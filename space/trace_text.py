@@ -45,7 +45,7 @@ def _value_text(value: Any) -> str:
 
 
 def _is_function(text: str) -> bool:
-    """Whether a text is one ``lambda`` on one line, so that it reads back as itself."""
+    """Whether a text is a single ``lambda`` on a single line, which is read back as the same text."""
     if not text.startswith("lambda") or text != text.strip() or "\n" in text:
         return False
     try:

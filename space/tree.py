@@ -87,7 +87,7 @@ def find_loop(func: PrimFunc, name: str) -> For:
 
 
 def _named(stmt: Stmt, name: str, kind: type[Block | For]) -> Stmt | None:
-    """The first block or loop of that name at or below `stmt`; what has none of that name is not looked into."""
+    """The first block or loop called `name` at or below `stmt`; subtrees without the name are skipped."""
     if name not in _places(stmt):
         return None
     if isinstance(stmt, kind) and name == (stmt.name if isinstance(stmt, Block) else stmt.var.name):

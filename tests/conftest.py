@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,26 @@ from scale import SCALE, scaled
 settings.register_profile("fixed", derandomize=True)
 if SCALE == 1:
     settings.load_profile("fixed")
+
+
+HERE = Path(__file__).resolve().parent
+LISTED = [line for line in (HERE / "quick.txt").read_text().splitlines() if line and not line.startswith("#")]
+QUICK_FILES = {HERE / line.partition("::")[0] for line in LISTED}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m quick`` other files are not even read, which would take longer than the tests of these."""
+    if config.option.markexpr == "quick" and collection_path.suffix == ".py":
+        return collection_path not in QUICK_FILES
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `quick.txt` lists."""
+    for item in items:
+        name = f"{item.path.relative_to(HERE)}::{item.name.partition('[')[0]}" if item.path.is_relative_to(HERE) else ""
+        if name in LISTED or name.partition("::")[0] in LISTED:
+            item.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture(autouse=True, scope="session")

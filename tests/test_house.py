@@ -204,6 +204,20 @@ def test_what_is_tested_is_what_was_installed() -> None:
     assert not ROOT.is_relative_to(CHECKOUT) or Path(expected).resolve().is_relative_to(CHECKOUT)
 
 
+def test_the_quick_tier_has_every_package() -> None:
+    """`quick.txt` names tests that exist, and one at least for each folder of tests that mirrors a package."""
+    if not (CHECKOUT / "tests").exists():
+        pytest.skip("the tests run without their checkout")
+    tests = CHECKOUT / "tests"
+    lines = [line for line in (tests / "quick.txt").read_text().splitlines() if line and not line.startswith("#")]
+    for line in lines:
+        file, _, name = line.partition("::")
+        assert f"def {name}" in (tests / file).read_text(encoding="utf-8"), f"tests/quick.txt: there is no {line}"
+    mirrored = {path.parent.relative_to(ROOT).as_posix() for path in sources()} - {"."}
+    folders = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("test_*.py")}
+    assert mirrored & folders <= {str(Path(line.partition("::")[0]).parent) for line in lines}
+
+
 def test_every_package_is_a_package() -> None:
     """Each folder of modules has an ``__init__.py``, so that no namespace package hides a missing file."""
     assert all((p.parent / "__init__.py").exists() for p in sources())

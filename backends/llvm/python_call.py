@@ -279,7 +279,7 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_o
 
 @lru_cache(maxsize=1)
 def _definition() -> _MethodDefinition:
-    """The function's definition, once in a process; the interpreter needs it as long as there is a call."""
+    """The definition of the native function, one for the process: Python refers to it as long as a call exists."""
     return _MethodDefinition(b"call", _code()[SYMBOL], METH_FASTCALL, None)
 
 

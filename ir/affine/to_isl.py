@@ -116,7 +116,7 @@ class Translator:
         return getattr(a, compare)(b)
 
     def _single(self, expr: Expr) -> Any:
-        """An integer expression as one isl.Aff, in a quarter of the time of a piecewise one; None if it is not one.
+        """An integer expression as one isl.Aff, at a quarter of the cost of a piecewise one; None where it is none.
 
         These are the sums, quotients and remainders of int64.
         """

@@ -225,7 +225,7 @@ def _build(func: PrimFunc, evaluates: Callable[[Expr], bool] = reads_memory) -> 
 
 
 def statements(stmt: Stmt, evaluates: Callable[[Expr], bool] = reads_memory) -> tuple[Statement, ...]:
-    """The statements at or below one that stands alone; what is bound around it stays as it is.
+    """The statements at or below `stmt`, which is seen alone: variables bound around it stay variables.
 
     A condition, extent, binding or let value counts as a statement if it `evaluates` something of interest.
     """

@@ -54,7 +54,7 @@ def _touches(statement: Statement, access: Access, point: Point) -> str:
 def find_reversal(
     statements: Sequence[Statement], time: Callable[[Statement], Time], common: Sequence[Var] = ()
 ) -> Reversal | None:
-    """Two instances whose order matters and that `time` turns round, or leaves at one time; None if there are none.
+    """Two dependent instances that `time` puts in the other order, or at the same time; None if there are none.
 
     Compared are instances that agree in the variables `common`.  What is not affine counts
     as any value.  Raises Unknown where a set is too large to decide.

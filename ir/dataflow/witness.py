@@ -28,7 +28,7 @@ Time = tuple[int, ...]
 
 
 def needed_instance(program: Program, statements: Sequence[Statement]) -> Harm | None:
-    """Why `statements`, which are stores, may not be left out, if one instance shows it; None if that is open."""
+    """One instance that shows why the stores `statements` may not be left out; None where none was found."""
     if program.parameters:
         return None
     search = _Search(program, {s.number: FALSE for s in statements})

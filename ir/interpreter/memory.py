@@ -38,7 +38,7 @@ class InterpreterError(ProgramError, RuntimeError):
 
 
 class Storage:
-    """One allocation, of which `copies` equal ones lie one after the other; `owner` says which one a lane has.
+    """The memory of an allocation: `copies` of equal size in a row, of which lane i uses number ``owner[i]``.
 
     `views` are the buffers that share it, the first of which gives its size.
     """

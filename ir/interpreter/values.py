@@ -90,7 +90,7 @@ def _is_vector(indices: tuple[Expr, ...]) -> bool:
 
 @cached(65536)
 def reads_nothing(exprs: tuple[Expr, ...]) -> bool:
-    """Whether the values depend on no memory, so that they stay what they are."""
+    """Whether the values read no memory, so that no store changes them."""
     return not any(isinstance(node, Load) for e in exprs for node in walk(e))
 
 

@@ -109,7 +109,7 @@ class _Part:
 
     @property
     def memories(self) -> frozenset[str]:
-        """What the statements touch: others that touch none of it do not depend on them."""
+        """The memories that the part touches; a statement that touches none of them does not depend on it."""
         return frozenset(a.buffer.memory for s in self.statements for a in s.accesses)
 
 

@@ -99,7 +99,7 @@ def canonical(func: PrimFunc) -> PrimFunc:
 
 
 def distinct(func: PrimFunc) -> PrimFunc:
-    """An equal function in which every statement is an object of its own, so that identity tells places apart."""
+    """An equal function in which no statement object occurs twice, so that identity tells places apart."""
     seen: set[int] = set()
     if not any(_repeats(n, seen) for n in walk(func.body)):
         return func

@@ -53,7 +53,7 @@ def run_passes(func: PrimFunc, *passes: str | Pass) -> PrimFunc:
 
 
 def _pass(run: Callable[Concatenate[PrimFunc, P], PrimFunc]) -> Callable[Concatenate[PrimFunc, P], PrimFunc]:
-    """Register a pass under its name; it verifies what it finds and what it leaves."""
+    """Register a pass under its name; the program is verified before and after it."""
 
     @functools.wraps(run)
     def checked(func: PrimFunc, /, *args: P.args, **options: P.kwargs) -> PrimFunc:

@@ -77,7 +77,7 @@ def integer(node: ast.AST, scope: Scope, what: str) -> int:
 
 
 def text(node: ast.AST, scope: Scope, what: str) -> str:
-    """A string literal or a name that stands for one, or a ScriptError that says `what` had to be one."""
+    """The value of a string literal, or of a name for one.  Raises ScriptError, which names `what` it is for."""
     value = node.value if isinstance(node, ast.Constant) else None
     if isinstance(node, ast.Name):
         value = scope.captured.get(node.id)

@@ -211,7 +211,7 @@ def _cast(dtype: str, value: Operand) -> Expr:
 
 
 def typed(dtype: str, value: Operand | str) -> Expr:
-    """``T.float32(0.5)``: a constant of a number or of ``"inf"``, ``"nan"``; a cast of an expression."""
+    """What ``T.float32(value)`` builds: a constant for a number, ``"inf"`` or ``"nan"``, a cast for an expression."""
     if isinstance(value, str):
         value = float(value)
     return _cast(dtype, value) if isinstance(value, Expr) else finish(value, dtype)

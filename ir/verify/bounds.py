@@ -249,7 +249,7 @@ class _SetView:
         return new
 
     def _fresh(self, base: str, node: Node, dtype: str, extent: int | None) -> Var:
-        """The variable that stands for `node`, of its type, so that it wraps around where that does."""
+        """The variable that stands for `node`, of the same type, so that both wrap around alike."""
         if node not in self._made:
             taken = {v.name for v in self._known} | {v.name for v in self._made.values()}
             self._made[node] = Var(fresh(base, taken), dtype)

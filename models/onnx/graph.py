@@ -28,7 +28,7 @@ class ModelNode(Node):
 
     @property
     def graphs(self) -> list[GraphProto]:
-        """The graphs among the attributes."""
+        """The node's subgraphs, as those of If and Loop."""
         return [g for a in self.attributes for g in ([a.g] if a.HasField("g") else a.graphs)]
 
     @cached_property

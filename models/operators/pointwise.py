@@ -69,7 +69,7 @@ def _widened(load: str, dtype: str) -> str:
 
 
 def _unary(name: str, text: Callable[[str, Callable[[float], str], Site], str], only: str = "f") -> Builder:
-    """A builder of ``y = text(x)``; `only` are the kinds of types that it is for: f(loat), i(nteger), b(ool)."""
+    """A builder of ``y = text(x)`` for the kinds of types in `only`: f(loat), i(nteger), b(ool)."""
 
     def build(site: Site) -> Built:
         if _kind(site.dtype()) not in only:

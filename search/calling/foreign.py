@@ -135,7 +135,7 @@ def _is_here(target: Target) -> bool:
 
 
 def _first_trusted(task: Task, database: Database, tell: Tell | None, bench: Workbench | None) -> Record | None:
-    """Try what there is until something is trusted; the fastest that holds, be it the program as it was written."""
+    """Try the waiting records until one is trusted; return the fastest valid one, or the untuned program's."""
     waiting, end, known = _waiting(task, database), time.monotonic() + PATIENCE_SECONDS, list[Record]()
     own: AbstractContextManager[Workbench] = nullcontext(bench) if bench is not None else Bench()
     with own as at:
@@ -152,7 +152,7 @@ def _first_trusted(task: Task, database: Database, tell: Tell | None, bench: Wor
 
 @dataclass(eq=False)
 class _Entry:
-    """A record as it is of this device by what is known so far, and its kernel once there is one.
+    """A record as far as it was measured on this device, and its kernel once that is built.
 
     `before` is the record as the database of this device has it, None where it has none.
     """

@@ -75,7 +75,7 @@ def found_in(
     database: Database, what: Program, target: str | Target, interface: str | Mapping[str, str] | None,
     threads: int | None, *, asked: str, db: str | os.PathLike[str] | None,
 ) -> tuple[Record, Target | None]:  # fmt: skip
-    """The record that `what` is, or the best one of what it stands for, and the device.  Raises NoRecord."""
+    """The record that `what` is, with None, or the best record of the program it names, with its device."""
     from .foreign import best_here
 
     work = record_or_work(what, database, asked)

@@ -41,7 +41,7 @@ def near(task: Task, database: Database) -> list[Near]:
 
 
 def no_record(task: Task, database: Database, made_by: str, *, tried: str = "", python: bool = False) -> NoRecord:
-    """The error that a task has no record: those that are near, with the options that find them, and how to make one.
+    """The error that a task has no record, with similar records, options that find them, and the command to tune it.
 
     `tried` is what became of records from elsewhere; in `python`, options are arguments of a call.
     """

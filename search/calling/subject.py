@@ -34,7 +34,7 @@ def record_or_work(what: Program, database: Database, asked: str) -> Record | Wo
 
 
 def work_of(what: Program, asked: str) -> Workload:
-    """The workload that `what` stands for; of a record the one that it was measured for."""
+    """The workload that `what` names; for a record, the workload that it was measured for."""
     if isinstance(what, Record):
         return stored_work(what.workload, what.params, what.script)
     return workload_of(what, asked)

@@ -293,7 +293,7 @@ class Database:
             raise BadRecord(f"the choice of layouts for a network in {self.name} cannot be read: {error}") from None
 
     def scripts(self, target: Target, newest: int) -> list[str]:
-        """The texts of programs that have a verified record on a device, those that came last, at most so many."""
+        """The texts of programs with a verified record on a device: the `newest` that came last."""
         on = sa.select(DEVICES.c.id).where(DEVICES.c.key == target.key).scalar_subquery()
         mine = (RECORDS.c.workload_id == WORKLOADS.c.id, RECORDS.c.device_id == on)
         known = sa.exists().where(*mine, RECORDS.c.status == "ok", RECORDS.c.verified)

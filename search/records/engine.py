@@ -58,7 +58,7 @@ def locate(text: str) -> tuple[sa.URL, Path | None]:
 
 
 def _url_of(text: str) -> sa.URL:
-    """A text as a URL.  One that cannot be read may have a password anywhere, so that no part of it is shown."""
+    """Parse a URL.  The error shows no part of a text that cannot be parsed, since it may hold a password anywhere."""
     with contextlib.suppress(sa.exc.ArgumentError, ValueError):
         url = sa.make_url(text)
         if "@" not in (url.host or ""):

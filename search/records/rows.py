@@ -88,7 +88,7 @@ def _checksum(row: Mapping[str, Any]) -> str:
 
 
 def _workload(connection: sa.Connection, record: Record) -> tuple[int, dict[str, str]]:
-    """The row of a record's program, which is made where there is none, and what it says of it."""
+    """The id of the row of a record's program, inserted where it is missing, and the columns of that row."""
     digest = script_hash(record.script)
     for _ in range(8):
         columns = (WORKLOADS.c.id, WORKLOADS.c.script, WORKLOADS.c.name, WORKLOADS.c.params)

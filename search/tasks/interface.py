@@ -80,7 +80,7 @@ def is_who(word: str) -> TypeGuard[Who]:
 
 
 def breach(interface: Mapping[str, str], arguments: Iterable[Argument], given: Iterable[Argument] = ()) -> str:
-    """Why a kernel with these arguments is none for an interface: a ``fixed`` one was moved.  Empty where it is one.
+    """Why a kernel breaks an interface: it moves a ``fixed`` argument.  Empty where it keeps it.
 
     `given` are those of the program as it was written, which may have layouts itself; without one they have none.
     """

@@ -265,7 +265,7 @@ def _sketch(file: Mapping[str, NDArray[Any]], number: int, about: Mapping[str, A
 
 
 def _coded(table: NDArray[np.float32]) -> tuple[list[NDArray[np.float32]], NDArray[np.uint16]]:
-    """For each column the numbers that occur in it, and (F, N) which of them stands where: both compress well."""
+    """The distinct numbers of each column, and their positions as codes (F, N): both compress well."""
     found = [np.unique(column, return_inverse=True) for column in table.T]
     codes = np.stack([code for _, code in found]).astype(np.uint16) if found else np.zeros((0, len(table)), np.uint16)
     return [level.astype(np.float32) for level, _ in found], codes

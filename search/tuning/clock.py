@@ -46,7 +46,7 @@ class Clock:
 
     @property
     def history(self) -> list[tuple[str, float, float]]:
-        """Every activity with when it began and ended, one after the other; the last one ends now."""
+        """Each activity with its begin and end, in order; the last one ends now."""
         ends = [*(start for _, start in self._changes[1:]), time.monotonic()]
         return [(name, start, end) for (name, start), end in zip(self._changes, ends, strict=True)]
 

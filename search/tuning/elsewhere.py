@@ -34,7 +34,7 @@ Found = tuple[Built, float]
 
 
 def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[Found]:
-    """Measure at most so many of the best schedules of other devices; gives those that hold, with their microseconds.
+    """Measure the best schedules of other devices, at most `most`; return the valid ones with their microseconds.
 
     `job` makes the measurement of a kernel.  A database that does not answer has none.
     """
@@ -72,7 +72,7 @@ def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[
 
 
 def untried(task: Task, database: Database, found: Sequence[Record]) -> list[Record]:
-    """Those of other devices' records of which nothing is known here, but that it was no fault of theirs."""
+    """The records of other devices in `found` that were not tried here, or failed here for a reason outside of them."""
     if not found:
         return []
     here = database.records(task.script, task.target, task.interface)

@@ -249,7 +249,7 @@ class _Runs:
 
 
 def _share_files(one: Node, other: Node) -> bool:
-    """Whether the database's folder is the same for both."""
+    """Whether two nodes see the same database folder: one node, or a shared file system."""
     return one.id == other.id or one.folder == other.folder != ""
 
 

@@ -61,7 +61,7 @@ def _interrupt(number: int) -> None:
 
 
 def _again(_: int, frame: FrameType | None) -> None:
-    """Hear the signal that waits, if it need not wait any more; one that is to be forgotten by now is forgotten."""
+    """Handle the pending signal once it need not wait any more; drop it where it has become void."""
     if not _waiting:
         return
     number, until = _waiting[0]

@@ -121,7 +121,7 @@ class Loop:
             pass
 
     def _play_round(self) -> str | None:
-        """One round; why it was the last one or none could be played, if so."""
+        """Play one round; the reason to stop after it or instead of it, empty where there is none."""
         run, results = self.run, self.run.results
         if reason := self.budget.reached():
             return reason
@@ -280,7 +280,7 @@ class Loop:
         return False
 
     def _measure_each(self, trials: list[Trial]) -> None:
-        """Measure trials one after the other; behind one that lost the device the others wait until it answers."""
+        """Measure trials one after the other; after a lost device, wait until it answers before the next trial."""
         waiting = trials
         while waiting:
             replies = self._measure_until_lost(waiting)

@@ -81,7 +81,7 @@ def final_race(run: Run, roof: bool = True, deadline: float | None = None) -> Ra
 
 
 def _races(run: Run, roof: bool) -> Iterator[Race]:
-    """What the races so far have found, after each of them, until that is settled."""
+    """Yield the outcome of all races so far after each race, until the leader is settled."""
     outcome = Race()
     raced: dict[str, Record] = {}
     unbuilt: dict[str, str] = {}
@@ -156,7 +156,7 @@ def _admit_untuned(run: Run, outcome: Race) -> None:
 
 
 def _is_settled(run: Run, outcome: Race, unbuilt: Collection[str]) -> bool:
-    """True when the database's best is one of those that raced, or of those that nobody can build here."""
+    """Whether the database's best record was in the race, or is one that cannot be built here."""
     if not run.settings.resume or not outcome.records:
         return True
     best = run.database.best(run.task.script, run.task.target, run.task.interface)
@@ -172,7 +172,7 @@ def race(
     roof: bool = True,
     first: bool = False,
 ) -> Race:
-    """Build the records' traces, so that what races is what a replay will find, and time all in turns.
+    """Build the records' traces anew, as a replay would, and time the kernels in turns.
 
     None among the `runners` is the untuned program; one that could not be measured by itself would cost the others
     their race.  With `first` they are verified on one sample, the reference of which may take seconds.

@@ -165,7 +165,7 @@ class Scheduler:
 
     @property
     def predicted_us(self) -> float | None:
-        """What all tasks take together, each as often as it weighs; None while one of them is unknown."""
+        """The sum of the tasks' best times, each times its weight; None while a task has no time yet."""
         if self.guide is not None:
             return self.guide.predicted_us(self)
         found = [(share.weight, share.best_us) for share in self.shares]
@@ -208,7 +208,7 @@ class Scheduler:
         return bool(waiting) and len(waiting) * each > HURRIED_SHARE * self.left()
 
     def _hurry(self, waiting: Sequence[Share]) -> None:
-        """One candidate of each task, in one batch, while there is time; the others are tried as they were written.
+        """Try one candidate of each task in one batch, and the untuned program of tasks for which no time is left.
 
         Candidates are asked for while others are built.
         """
@@ -248,7 +248,7 @@ class Scheduler:
     def _play(
         self, share: Share, candidates: list[Candidate], waiting: list[Share]
     ) -> tuple[Share | None, list[Candidate]]:
-        """One turn, in which the next one is prepared; gives the task and the candidates of that one."""
+        """Play one turn and prepare the next; return the next turn's task and candidates."""
         weight, guided = share.weight, self.guided  # before a guide changes them
         before, began, spent, loop = share.best_us, self.clock.seconds, self.clock.spent, share.loop
         share.turns += max(1, len(candidates)) / BATCH
@@ -282,7 +282,7 @@ class Scheduler:
         return follows, found
 
     def _choose(self, waiting: list[Share], playing: Share | None = None) -> Share | None:
-        """The task of the next turn: the one that is `playing` only where it is worth waiting for what it finds."""
+        """The task of the next turn; the task that is `playing` again only where its results are worth waiting for."""
         if waiting:
             return waiting.pop(0)
         if self.guide is not None and self.left() > 0:
@@ -448,7 +448,7 @@ class Scheduler:
         return ""
 
     def _keep_facts(self, stopped_by: str) -> None:
-        """Store what each task tells beside its records; a database that refuses one is not asked for the others."""
+        """Store the facts of each task's run; stop at the first that the database refuses."""
         for share in self.shares:
             share.run.results.roof = self.roof
             if share.run.results.closed and not share.run.keep_facts(stopped_by, activities=share.spent):

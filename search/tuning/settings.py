@@ -104,7 +104,7 @@ def _complaint(error: Any) -> str:
 
 
 def resolve(settings: TuneSettings) -> Task:
-    """The task that `settings` describe; raises the errors of the exit codes 2 and 4."""
+    """The task that `settings` describe.  Raises UsageError and DeviceMissing (exit codes 2 and 4)."""
     from ...space.workloads import workload
 
     if settings.script is not None:

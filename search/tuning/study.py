@@ -170,7 +170,7 @@ class Study:
         return added
 
     def foretold(self, candidate: Candidate) -> Foretold | None:
-        """What the model said of a candidate when it was planned; None for other samplers and what chance added."""
+        """The model's prediction for a candidate; None for candidates of other samplers, and for random ones."""
         if self.model is None:
             return None
         for plan in reversed(self.model.rounds):

@@ -202,7 +202,7 @@ def _differ(record: Record, other: Record) -> bool:
 
 
 def taken_over(source: Sketch, choice: Sequence[int], sketch: Sketch) -> list[int]:
-    """A candidate of a sketch that decides as one of another; the first alternative of what that did not decide.
+    """A candidate of `sketch` with the decisions of another sketch's; other decisions take their first value.
 
     A decision of another name decides the same where both have a number of the same name, as the lanes of vectors.
     """
@@ -242,7 +242,7 @@ def _scaled(number: float) -> float:
 
 
 def _possible(search_space: SearchSpace, number: int, choice: list[int]) -> Key | None:
-    """The candidate if no rule excludes it, else one nearby that differs in the fewest decisions; None without any."""
+    """The candidate if no rule excludes it, else the allowed one nearby that differs least; None without any."""
     only = [int(values[0]) if len(values) == 1 else chosen
             for values, chosen in zip(search_space.allowed[number], choice, strict=True)]  # fmt: skip
     row = np.asarray([only], np.int64)

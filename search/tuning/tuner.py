@@ -106,7 +106,7 @@ def tune(
 
 @dataclass(frozen=True)
 class Cut:
-    """A run that is cut short: the error with which it ends, what its last event says, and a sentence."""
+    """How a run ends early: the class of its error, the reason in its last event, and a message."""
 
     error: type[StridesmithError]
     stopped_by: str
@@ -313,7 +313,7 @@ def _done(run: Run, stopped_by: str, winner: Record, latency_us: float, outcome:
 
 
 def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -> Executor:
-    """Workers that do already, while others start, what they all need first; builders where they draw candidates."""
+    """An executor whose workers prepare while they start: the task's reference, and its design space in builders."""
     from ..workers.executor import RayExecutor
 
     prepared: dict[str, Job[Reply]] = {"measure": Prepare(work=task.name, seed=settings.seed, target=task.target)}

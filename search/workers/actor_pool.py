@@ -136,7 +136,7 @@ class ActorPool:
         return max(longest, limits.call, job.deadline or 0.0) + limits.prepare + SPARE_SECONDS
 
     def wait(self, seconds: float) -> list[Actor]:
-        """Actors of which there is news: their task, their first sign of life, or that they are lost."""
+        """Actors that have news: a result, a first sign of life, or their loss."""
         waiting = {(a.task if a.ready else a.hello): a for a in self.actors if a.task is not None or not a.ready}
         if not waiting:
             return []
@@ -149,7 +149,7 @@ class ActorPool:
         return news
 
     def _silent(self, actors: list[Actor]) -> list[Actor]:
-        """Those that have given no sign of life for too long, or are beyond their deadline; asks the others for one."""
+        """Actors that gave no sign of life for too long or passed their deadline; the others are asked for a sign."""
         now, lost = time.monotonic(), []
         for actor in actors:
             if not actor.ready:
@@ -166,7 +166,7 @@ class ActorPool:
         return lost
 
     def _has_answered(self, sign: Any) -> bool:
-        """Whether there is an answer, were it that the actor has died: its task says so as well."""
+        """Whether the actor has answered; its death counts as an answer, since its task reports that, too."""
         done, _ = self._calls.call(self._calls.ray.wait, [sign], timeout=0)
         return bool(done)
 

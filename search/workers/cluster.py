@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Node:
-    """One node: its address, the cores that it offers, and what is wrong with it (empty: nothing).
+    """A node: its address, the cores that it offers, and its `problem`, empty where it has none.
 
     `id` is Ray's, empty where there is no Ray.  `devices` are the keys of its devices of the kind that was asked for,
     by the texts that choose them there; `folder` is the same for two nodes that have the same folder at that path.
@@ -76,7 +76,7 @@ def facts(kind: str, threads: int | None, folder: str) -> str:
 
 
 def _identity(folder: str) -> str:
-    """What two hosts have in common that have the same folder at a path; empty where there is none."""
+    """An identity of the folder at a path, equal on two hosts that share it; empty where there is no folder."""
     try:
         boot, found = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat(folder)
     except OSError:

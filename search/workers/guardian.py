@@ -107,7 +107,7 @@ def members(token: str, folder: str = "") -> list[int]:
 
 
 def import_path() -> str:
-    """``PYTHONPATH`` for a process that is to import what this one does; it cannot have a path with its separator."""
+    """``PYTHONPATH`` for a child that imports what this process does; folders with its separator are left out."""
     return os.pathsep.join(path for path in sys.path if path and os.pathsep not in path)
 
 

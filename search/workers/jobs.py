@@ -323,7 +323,7 @@ def _verified(
 
 
 def _control(job: Measure, tick: Tick) -> Control | None:
-    """The kernel that the job's candidate takes turns with, bound and filled; None where there is none that runs.
+    """The control of a job, bound to filled memory; None where the job has none, or it does not run.
 
     The last one is kept: from one candidate to the next it is mostly the same.  It takes memory that a candidate
     may need, so that a large one does not run along.
@@ -338,7 +338,7 @@ def _control(job: Measure, tick: Tick) -> Control | None:
 
 
 def _bound_control(job: Measure, kernel: Compiled, known: float, tick: Tick) -> Control | None:
-    """A control of which `known` seconds are known, in memory in which it is about as fast; None where it does not run.
+    """The control, bound to memory in which it takes about its `known` seconds; None where it does not run.
 
     Which lines of a cache the pages of its memory share is chance, and differs between processes: a kernel of 1,250 us
     was seen to take 1,610 in a worker for as long as that lived, and all candidates beside it seemed to be faster than

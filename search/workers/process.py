@@ -120,7 +120,7 @@ class WorkerProcess:
         self.close()
 
     def _ensure_started(self) -> Failed | None:
-        """Start a worker if there is none; the reply that reports a failure to do so."""
+        """Start a worker if none runs; return the failure to do so, None where one runs."""
         if self._process is not None and self._process.poll() is None:
             return None
         self._stop()

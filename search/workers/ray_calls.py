@@ -57,7 +57,7 @@ class RayCalls:
             raise AssertionError from error  # not reached
 
     def send(self, function: Callable[..., object], *arguments: Any, seconds: float = 0.0, **options: Any) -> None:
-        """Ask for something of which it does not matter what becomes, and wait for it at most so many seconds."""
+        """Call a function whose result is not needed, and wait for its end at most `seconds`."""
         if not self.lost:
             concurrent.futures.wait([self._thread.submit(lambda: function(*arguments, **options))], seconds)
 

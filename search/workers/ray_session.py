@@ -142,7 +142,7 @@ class RaySession:
         self._dismiss_guardian()
 
     def abandon(self) -> None:
-        """Ray is lost: end what is left of a private one, so that nobody waits for it."""
+        """End what is left of a private Ray that is lost, so that nobody waits for it."""
         if self.private:
             guardian.end_session(self._token, self._folder)
 

@@ -135,13 +135,13 @@ def _as_written(func: PrimFunc) -> Reference:
 
 
 def _compiled(nests: Sequence[Stmt]) -> Callable[[dict[str, Array]], None]:
-    """What runs nests as they were written on the buffers that they touch."""
+    """A callable that runs unscheduled nests on the arrays of their buffers."""
     touched = {b.name: b for nest in nests for b in (*read_buffers(nest), *written_buffers(nest))}
     return _run_of(PrimFunc("nests", tuple(touched.values()), Block("root", (), Seq(tuple(nests)))))
 
 
 def _run_of(func: PrimFunc) -> Callable[[dict[str, Array]], None]:
-    """What runs a function on the arrays of its buffers, by name, and stores those that it writes."""
+    """A callable that runs a function on arrays by buffer name and replaces the arrays that it writes."""
     target = discover("cpu", threads=1)
     kernel = load_artifact(compile_lowered(lower(func, target), target))
     written = {buffer.name for buffer in written_buffers(func.body)}
@@ -193,7 +193,7 @@ def _interpreted(func: PrimFunc, inputs: dict[str, Array]) -> dict[str, Array]:
 
 
 def _stored_twice(func: PrimFunc, inputs: dict[str, Array]) -> dict[str, Array]:
-    """What the nests before the last one leave in buffers to which the last one stores as well.
+    """What the nests before the last one leave in the buffers to which the last one stores, too.
 
     Where a shortened last nest leaves that as it is, it may be what the rest of it would have stored to.
     """

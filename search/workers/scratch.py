@@ -36,7 +36,7 @@ def place() -> Path:
 
 
 def problem() -> str:
-    """What is wrong with that place for a driver that loads what it compiles; empty if nothing is."""
+    """Why a driver cannot load compiled code from this folder; empty where it can."""
     if runs_programs(place()):
         return ""
     return f"no program may be run from {place()} (noexec), so that PoCL cannot load its kernels; set TMPDIR elsewhere"

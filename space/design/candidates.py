@@ -125,7 +125,7 @@ class Candidates:
 
     @cached_property
     def ragged(self) -> list[Bools]:
-        """Whether tiles along each axis leave a part of one."""
+        """Whether the last tile along each axis is a partial one."""
         return [extent % cover != 0 for extent, cover in zip(self.extent, self.cover, strict=True)]
 
     @cached_property

@@ -119,7 +119,7 @@ class Operand:
 
     @property
     def source_dim(self) -> int:
-        """The dimension along which a copy of it, or what computes it, reads neighbours in memory; -1 for none."""
+        """The dimension along which the operand's producer, or a copy, reads neighbours in memory; -1 for none."""
         if self.inlined is None or not self.inlined.dims[-1]:
             return len(self.dims) - 1
         along = {axis for axis, _ in self.inlined.dims[-1]}

@@ -42,7 +42,7 @@ PadValue = float | int | str | None
 
 @dataclass(frozen=True)
 class Proposal:
-    """One pad value; `blocks` are the consumers whose conditions all go, `refusal` why those of others stay."""
+    """A pad value, the consumers (`blocks`) all of whose conditions it removes, and the `refusal` of the others."""
 
     pad_value: PadValue
     blocks: tuple[str, ...]

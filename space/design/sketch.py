@@ -217,7 +217,7 @@ def _fills_little(block: Block, target: Target) -> bool:
 
 
 def _is_little(block: Block) -> bool:
-    """Whether a block stores so few bytes that one thread does so in less time than it takes to wake others."""
+    """Whether one thread stores a block's bytes in less time than other threads need to wake up."""
     stores = block_stores(block)
     points = prod(item.extent for item in block.iters)
     return bool(stores) and points * dtypes.nbytes(stores[0].buffer.dtype) <= FEW_BYTES

@@ -20,7 +20,7 @@ STAGE_ITEMS = 64
 
 
 def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
-    """The loop that an axis of an anchor is bound to: of a chunk's and that inside of it the inner one.
+    """The loop that an anchor's axis is bound to; the inner one where a chunk has cut the axis in two.
 
     With a single row in a chunk no index depends on the inner one, which stands right inside of the chunk's.
     """

@@ -65,7 +65,7 @@ def _kinds(block: Block, index_map: IndexMap) -> list[str]:
 
 
 def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str], index_map: IndexMap) -> PrimFunc:
-    """New iterators, one for each loop; the old ones in their terms, those that the map keeps under their new names."""
+    """New iterators, one for each loop, and the old iterators as expressions of them."""
     block = find_block(func, name)
     taken = names(func) - {i.var.name for i in block.iters}
     iters: list[Iter] = []

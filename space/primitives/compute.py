@@ -345,7 +345,7 @@ def _plain_load(block: Block, buffer: Buffer, iters: Sequence[Iter] | None = Non
 
 
 def _check_plain(block: Block, indices: Sequence[Expr], iters: Sequence[Iter]) -> None:
-    """Each iterator is one of the indices, but for those with a single point, whose index may be 0.
+    """Check that each iterator is an index of the store; an iterator of extent 1 may be missing, with index 0.
 
     Points of opaque iterators have an order, which a moved block would not keep.
     """
@@ -367,7 +367,7 @@ def _check_plain(block: Block, indices: Sequence[Expr], iters: Sequence[Iter]) -
 
 
 def _point(block: Block, store: Store, indices: Sequence[Expr]) -> dict[Var, Expr]:
-    """The iterators with which a block's plain store reaches an element; one that is no index of it is 0."""
+    """The iterators' values at which a block's plain store writes an element; 0 where an iterator is no index."""
     found: dict[Var, Expr] = {i.var: as_expr(0, i.var) for i in block.iters}
     return found | {i: index for i, index in zip(store.indices, indices, strict=True) if isinstance(i, Var)}
 

@@ -289,7 +289,7 @@ def simplest(expr: Expr, ranges: Ranges) -> Expr:
 
 
 def _plain_terms(expr: Expr, ranges: Ranges) -> Expr:
-    """A sum with all that depends on one short iterator alone as one term, where that is linear or a single step."""
+    """A sum whose terms in one short iterator are joined to one term, where that is linear or a single step."""
     terms, constant = linear_form(expr)
     alone: dict[Var, dict[Expr, int]] = {}
     for atom, scale in terms.items():

@@ -314,7 +314,7 @@ def _by_splits(sch: Rewritable, plan: _Plan) -> list[str]:
 
 
 def _separated(sch: Rewritable, plan: _Plan) -> list[str]:
-    """Take one statement that stands between the loops of the span out of them; the outermost loops of what results.
+    """Move one statement out from between the loops of the span; return the outermost loops afterwards.
 
     What stands before the first update is initialisation; other statements are distributed.
     """

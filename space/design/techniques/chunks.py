@@ -186,7 +186,7 @@ def _split_rows(sch: Schedule, anchor: Anchor, axis: int, size: int) -> str:
 
 
 def of_a_chunk(anchor: Anchor, axis: int, size: int) -> Anchor:
-    """The anchor as it is inside of a chunk: with fewer rows, and inputs that lie as they do."""
+    """The anchor inside of a chunk: `axis` has `size` points, and the layouts of its inputs are given."""
     axes = tuple(replace(item, extent=size) if n == axis else item for n, item in enumerate(anchor.axes))
     operands = tuple(o if o.is_output else replace(o, source="other", producer="") for o in anchor.operands)
     return replace(anchor, axes=axes, operands=operands)

@@ -80,7 +80,7 @@ def _cutting(places: Sequence[Place], extents: Mapping[Place, int], cuts: Cuts) 
 
 
 def with_long_vectors(anchor: Anchor, found: tuple[Structure, ...], target: Target) -> tuple[Structure, ...]:
-    """Structures without those whose vectors run along a digit that fills less than half of one, if others are left.
+    """The structures whose vectors fill at least half of a register; all of them where none does.
 
     Digits are often short: groups, phases, the rows of a block.
     """

@@ -33,7 +33,7 @@ def _opens(site: Site, out: Collector) -> None:
 
 
 def _excludes(c: Candidates) -> Verdicts:
-    """What is read by one tile alone is not there to be fetched by others."""
+    """Exclude prefetching of operands that a single tile reads."""
     for number in c.part.of("prefetch"):
         times = np.ones(1, np.int64)
         for axis, item in enumerate(c.axes):

@@ -73,7 +73,7 @@ def _for_warps(anchors: Sequence[Anchor], target: Target) -> list[tuple[int, Map
 
 
 def _cut_for_warps(anchor: Anchor, wanted: int) -> Cut | None:
-    """The outermost axis in memory that falls into parts for about so many results; None where there are as many."""
+    """The outermost axis in memory that splits into parts for about `wanted` results; None where none does."""
     parts = wanted // prod(anchor.axes[a].extent for a in anchor.spatial)
     steps = prod(anchor.axes[a].extent for a in anchor.reduce)
     for axis in _outermost_first(anchor):
@@ -100,7 +100,7 @@ def _is_long(anchor: Anchor, target: Target) -> bool:
 
 
 def _cut(anchor: Anchor, wanted: int, target: Target) -> Cut | None:
-    """The outermost axis in memory that falls into about so many even parts, else the first that falls into others."""
+    """The outermost axis in memory that splits evenly into about `wanted` parts, else unevenly; None without any."""
     axes = _outermost_first(anchor)
     for axis in axes:
         extent = anchor.axes[axis].extent
