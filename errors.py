@@ -20,6 +20,7 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── IndexMapError, PadValueError, LayoutError   a layout, pad value or both that cannot be
 │   ├── Contradiction                               two assumptions that cannot both hold
 │   ├── ScheduleError                               a primitive refuses: with its condition
+│   ├── NotInPlace                                  a result cannot take the memory of an input
 │   └── LoweringError, CodegenError                 the target cannot run it
 ├── NothingFound               3  not_found
 │   ├── NoSchedule             3  no_schedule       no valid candidate was found

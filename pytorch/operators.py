@@ -75,7 +75,7 @@ class Caller:
         return results[0] if len(results) == 1 else results
 
     def _quick(self, kernel: Kernel | Model) -> Callable[..., Any] | None:
-        """A faster call for kernels with a native entry, which matters where a kernel takes a microsecond; else None."""
+        """A faster call for kernels with a native entry, which a kernel of a microsecond needs; else None."""
         direct = kernel.direct
         if direct is None or self._array is _bits:
             return None

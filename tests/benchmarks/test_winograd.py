@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import winograd
 
@@ -43,7 +44,10 @@ def test_rows_and_spectrograms_are_convolutions_of_three_taps(shape: tuple[int, 
 
 
 def test_elements_that_come_from_memory_cost_more_multiplications() -> None:
-    """128 rows of 64 channels and 1000 points save 16 for each of 33 million elements, which is not enough."""
+    """128 rows of 64 channels and 1000 points save 16 for each of 33 million elements: not enough, nor in any rows."""
     conv = winograd.convolution_of(winograd.network_of(128, 64, 64, 1000))
     assert WORTH < conv.saved < WORTH_UNCACHED
-    assert conv.pays(WORTH, cache=1e9) and not conv.pays(WORTH, cache=32 << 20)
+    assert conv.pays(WORTH, cache=np.inf)
+    assert not conv.pays(WORTH, cache=1e9) and not conv.pays(WORTH, cache=32 << 20)
+    image = winograd.convolution_of(winograd.network_of(1, 64, 64, 56, 56))
+    assert image.pays(WORTH, cache=32 << 20) and not image.pays(WORTH, cache=1 << 20)

@@ -556,9 +556,12 @@ def test_graphs_inside_of_nodes_are_asked_for_in_the_words_of_the_reference() ->
         [node("Softmax", "s", "t", axis=1)], "body", [value("s", (1, 2, 2))], [value("t", (1, 2, 2))]
     )
     scan = [node("Scan", "x", "y", body=body, num_scan_inputs=1)]
-    with pytest.raises(ModelProblem, match="takes one dimension"):
-        read(model(scan, {"x": (3, 1, 2, 2)}, opset=12))
-    assert read(model(scan, {"x": (3, 1, 2, 2)}, opset=13)).foreign
+    steps = normal(3, 1, 2, 2)
+    for opset, row in ((12, (1, 2)), (13, (1,))):
+        network = read(model(scan, {"x": steps.shape}, opset=opset))
+        wanted = np.stack([np.exp(step) / np.exp(step).sum(axis=row, keepdims=True) for step in steps])
+        assert not network.foreign
+        np.testing.assert_allclose(evaluate(network, {"x": steps})["y"], wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from stridesmith.commands import fleet as command
+from stridesmith.commands.options import SearchOptions
 from stridesmith.commands.output import Output
 from stridesmith.configs import Entry
 from stridesmith.errors import (
@@ -440,7 +441,7 @@ class Actor:
 def test_what_is_of_one_device_is_refused(options: dict[str, Any], words: str) -> None:
     """In words, before anything is started."""
     with pytest.raises(UsageError, match=words):
-        command.run({"workload": "matmul", "devices": "all", **options}, Output("plain"), 0.0)
+        command.run(SearchOptions(workload="matmul", **options), Output("plain"), 0.0)
 
 
 @pytest.mark.parametrize("given", [None, 1])
@@ -458,7 +459,7 @@ def test_devices_are_looked_for_with_the_threads_of_the_list(
         yield Fleet(kind, [HERE])
 
     monkeypatch.setattr(module, "fleet", found)
-    options = {"config": str(path), "target": "cpu", "dry_run": True, "resume": True, "threads": given}
+    options = SearchOptions(config=str(path), target="cpu", dry_run=True, resume=True, threads=given)
     assert command.run(options, Output("plain"), 0.0) == 0
     assert asked == [given or 3]
 
