@@ -53,7 +53,7 @@ MIN_PAIRS = 5
 LONG_SECONDS = 5e-3
 """Of calls that count without others before them, a choice: what refilling a cache takes is little beside it."""
 COSTLY_SECONDS = 0.03
-"""Of turns with a candidate that is `FAR` from the best, a choice: about what building one takes."""
+"""Of turns with a candidate that is `FAR` from the best, a choice."""
 CHANCES = 4
 """Warm-ups after which a slow candidate is believed to be slow, a choice: each may meet a disturbance."""
 SUDDEN = 1.15
