@@ -19,29 +19,14 @@ from collections.abc import Iterator, Sequence
 from ...ir import dtypes
 from ...ir.arith.linear import as_ramp, shared_form
 from ...ir.expr import Const, Expr, Load, Ramp, Shuffle, Var, as_int, binary, const, reads_memory, substitute
-from ...ir.node import rebuild
-from ...ir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, names_below
+from ...ir.stmt import For, Let, Seq, Stmt, Store
 from ...ir.target import Target
+from .copies import with_copies
 
 
 def interleaves(stmt: Stmt, target: Target) -> Stmt:
     """The statement, for a CPU, with every such copy as vectors and shuffles."""
-    if target.kind != "cpu":
-        return stmt
-    taken = names_below(stmt)
-    names = (name for number in range(1 << 30) if (name := f"side{number}") not in taken)
-    return _visit(stmt, frozenset(), names)
-
-
-def _visit(stmt: Stmt, tiles: frozenset[str], names: Iterator[str]) -> Stmt:
-    if isinstance(stmt, If) and dtypes.lanes(stmt.cond.dtype) > 1:
-        return stmt
-    if isinstance(stmt, Allocate) and stmt.buffer.scope == "local":
-        tiles |= {stmt.buffer.name}
-    if isinstance(stmt, For) and stmt.kind == "unrolled" and (found := _interleaved(stmt, tiles, names)) is not None:
-        return found
-    result: Stmt = rebuild(stmt, lambda child: _visit(child, tiles, names) if isinstance(child, Stmt) else child)
-    return result
+    return with_copies(stmt, target, "side", _interleaved)
 
 
 def _interleaved(loop: For, tiles: frozenset[str], names: Iterator[str]) -> Stmt | None:

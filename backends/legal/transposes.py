@@ -15,38 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir import dtypes
 from ...ir.expr import Expr, Load, Ramp, Shuffle, Var, binary, const
-from ...ir.node import rebuild
-from ...ir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, names_below
+from ...ir.stmt import For, Let, Seq, Stmt, Store
 from ...ir.target import Target
-from ..squares import Square, exchanges, square_of
+from ..squares import exchanges, square_of
+from .copies import with_copies
 
 
 def transposes(stmt: Stmt, target: Target) -> Stmt:
     """The statement, for a CPU, with every square as vectors and shuffles."""
-    if target.kind != "cpu":
-        return stmt
-    taken = names_below(stmt)
-    names = (name for number in range(1 << 30) if (name := f"row{number}") not in taken)
-    return _visit(stmt, frozenset(), names)
+    return with_copies(stmt, target, "row", _transposed)
 
 
-def _visit(stmt: Stmt, tiles: frozenset[str], names: Iterator[str]) -> Stmt:
-    if isinstance(stmt, If) and dtypes.lanes(stmt.cond.dtype) > 1:
-        return stmt
-    if isinstance(stmt, Allocate) and stmt.buffer.scope == "local":
-        tiles |= {stmt.buffer.name}
-    if isinstance(stmt, For) and stmt.kind == "unrolled" and (square := square_of(stmt)) is not None:
-        ends = {square.source.memory, square.target.memory}
-        if len(ends) == 2 and ends.isdisjoint(tiles):
-            return _transposed(square, names)
-    result: Stmt = rebuild(stmt, lambda child: _visit(child, tiles, names) if isinstance(child, Stmt) else child)
-    return result
-
-
-def _transposed(square: Square, names: Iterator[str]) -> Stmt:
-    """The square's vectors, exchanged in pairs until they are those of its target."""
+def _transposed(loop: For, tiles: frozenset[str], names: Iterator[str]) -> Stmt | None:
+    """The vectors of a square, exchanged in pairs until they are those of its target; None for any other loop."""
+    square = square_of(loop)
+    if square is None:
+        return None
+    ends = {square.source.memory, square.target.memory}
+    if len(ends) < 2 or ends & tiles:
+        return None
     count = square.lanes
     bound: list[tuple[Var, Expr]] = []
 
