@@ -49,13 +49,10 @@ class State:
         if event["event"] == "start":
             self.phase = "starting"
         if event["event"] == "trial":
-            self._trial(event)
-
-    def _trial(self, event: dict[str, Any]) -> None:
-        self.phase = "searching"
-        status = str(event.get("status", "ok")).split(":")[0]
-        if status != "ok":
-            self.failed[status] = self.failed.get(status, 0) + 1
+            self.phase = "searching"
+            status = str(event.get("status", "ok")).split(":")[0]
+            if status != "ok":
+                self.failed[status] = self.failed.get(status, 0) + 1
 
     @property
     def seconds(self) -> float:

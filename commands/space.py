@@ -103,7 +103,9 @@ def _one(entry: Entry, space: Space, target: Target, output: Output) -> None:
     output.table("", ("kind", "decisions", "alternatives", "what is chosen"), rows)
     if not space.sketches:
         return
-    if steps := _before(space):
+    # What brings the program into normal form: stages inlined, axes cut into digits, borders moved into padding.
+    start = space.sketches[0].start
+    if steps := ([] if start is None else [line for line in start.trace.script().splitlines() if line]):
         output.section("Before every sketch")
         output.table("", ("step",), [(step,) for step in steps])
     output.section("Sketches")
@@ -116,12 +118,6 @@ def _one(entry: Entry, space: Space, target: Target, output: Output) -> None:
     output.table("", ("name", "in the program", "extent"), _names(space))
     output.section("Decisions")
     output.table("", ("decision", "sketches", "", "alternatives"), _decisions(space))
-
-
-def _before(space: Space) -> list[str]:
-    """What brings the program into normal form: stages inlined, axes cut into digits, borders moved into padding."""
-    start = space.sketches[0].start
-    return [] if start is None else [line for line in start.trace.script().splitlines() if line]
 
 
 def _alternatives(decisions: Sequence[Decision]) -> str:

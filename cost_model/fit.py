@@ -39,7 +39,7 @@ def fit(data: Calibration, start: AnyWeights) -> AnyWeights:
     here, counts = first.copy(), np.sqrt(_counts(data))
 
     def errors(point: Numbers) -> Numbers:
-        found = _errors(data, _weights(kind, point))
+        found = _errors(data, kind(*(float(value) for value in np.exp2(point))))
         return np.concatenate([counts * _damped(found), np.sqrt(NEAR) * (point - first)[free]])
 
     now, caution = errors(here), 1e-2
@@ -112,10 +112,6 @@ def held_back(data: Calibration, start: AnyWeights, folds: int) -> dict[str, Qua
         weights = fit(data.only([number for number in present if number not in out]), start)
         found |= quality(data.only(out), weights)
     return found
-
-
-def _weights(kind: type[AnyWeights], point: Numbers) -> AnyWeights:
-    return kind(*(float(value) for value in np.exp2(point)))
 
 
 def _moved(point: Numbers, position: int, by: float) -> Numbers:

@@ -91,7 +91,8 @@ class Ranker:
         group: NDArray[np.int64],
         bag: int,
     ) -> Any:
-        xgboost = _xgboost()
+        import xgboost
+
         options: dict[str, Any] = {
             "objective": "reg:squarederror",
             "nthread": self.nthread,
@@ -171,9 +172,3 @@ def _slope(estimate: NDArray[np.float64], labels: NDArray[np.float64]) -> float:
     """
     slope = (estimate @ labels + TRUST * TRUST_WEIGHT) / (estimate @ estimate + TRUST_WEIGHT)
     return float(np.clip(slope, LEAST_TRUST, 1.0))
-
-
-def _xgboost() -> Any:
-    import xgboost
-
-    return xgboost

@@ -169,17 +169,14 @@ class WorkerProcess:
                 if to_worker in ready:
                     data = data[os.write(to_worker, data[: select.PIPE_BUF]) :]
                 if from_worker in ready:
-                    self._receive(from_worker)
+                    chunk = os.read(from_worker, 1 << 20)
+                    if not chunk or len(self._pending) > MAX_REPLY_BYTES:
+                        raise _WorkerGone
+                    self._pending += chunk
             except OSError:
                 raise _WorkerGone from None
         line, _, self._pending = self._pending.partition(b"\n")
         return line
-
-    def _receive(self, descriptor: int) -> None:
-        chunk = os.read(descriptor, 1 << 20)
-        if not chunk or len(self._pending) > MAX_REPLY_BYTES:
-            raise _WorkerGone
-        self._pending += chunk
 
     def _died(self, kills_before: int) -> Failed:
         """The reply for a worker that went away by itself."""

@@ -341,7 +341,11 @@ def _anchor(
             return None
     accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
     order = [var for var in _axis_order(block, accesses) if var not in single]
-    axes = _named_axes(block, order)
+    by_var = {i.var: i for i in block.iters}
+    spatial = [v for v in order if by_var[v].kind == "spatial"]
+    reduce = [v for v in order if by_var[v].kind == "reduce"]
+    named = [(f"s{n}", v) for n, v in enumerate(spatial)] + [(f"r{n}", v) for n, v in enumerate(reduce)]
+    axes = tuple(Axis(name, by_var[v].extent, by_var[v].kind, v.name) for name, v in named)
     operands = [_operand("o0", substitute(stores[0], single), axes, "output", "")]
     for number, access in enumerate(accesses[1:]):
         load: Load = substitute(access, single)
@@ -421,14 +425,6 @@ def _axis_order(block: Block, accesses: Sequence[Store | Load]) -> list[Var]:
             found.append((0 if where else 1, where[0] if where else -1))
         places[item.var] = tuple(found)
     return sorted(places, key=lambda v: places[v])
-
-
-def _named_axes(block: Block, order: Sequence[Var]) -> tuple[Axis, ...]:
-    by_var = {i.var: i for i in block.iters}
-    spatial = [v for v in order if by_var[v].kind == "spatial"]
-    reduce = [v for v in order if by_var[v].kind == "reduce"]
-    named = [(f"s{n}", v) for n, v in enumerate(spatial)] + [(f"r{n}", v) for n, v in enumerate(reduce)]
-    return tuple(Axis(name, by_var[v].extent, by_var[v].kind, v.name) for name, v in named)
 
 
 def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str, producer: str) -> Operand:

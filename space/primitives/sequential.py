@@ -326,7 +326,9 @@ def _separated(sch: Rewritable, plan: _Plan) -> list[str]:
     known = {s.var.name for s in walk_stmts(sch.func.body) if isinstance(s, For)}
     updates = [any(update_op(s) for s in stores(item)) for item in sequence]
     if place > 0 and True in updates and updates.index(True) == place:
-        sch.decompose_reduction(_block_around(sch.func, top), top)
+        path = path_to(sch.func.body, find_loop(sch.func, top))
+        assert path is not None
+        sch.decompose_reduction([s.name for s in path if isinstance(s, Block)][-1], top)
     else:
         sch.distribute(top, place or 1)
     new = [s.var.name for s in walk_stmts(sch.func.body) if isinstance(s, For) and s.var.name not in known]
@@ -342,9 +344,3 @@ def _between(func: PrimFunc, top: str, bottom: str) -> tuple[tuple[Stmt, ...], i
         if len(below) > 1:
             return below, next(k for k, s in enumerate(below) if s is child)
     return None
-
-
-def _block_around(func: PrimFunc, loop: str) -> str:
-    path = path_to(func.body, find_loop(func, loop))
-    assert path is not None
-    return [s.name for s in path if isinstance(s, Block)][-1]
