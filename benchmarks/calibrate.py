@@ -62,11 +62,11 @@ SHARES = {"drawn": 0.4, "liked": 0.35, "mutated": 0.25}
 POOL = 400  # candidates of each sketch, of which the estimate likes some
 PARENTS = 12
 LIKED = 0.2  # of the pool, of which the first ones are taken more often
-RIVALS = 4  # that are timed first, and the best of which takes turns with all others
+CONTROLS = 4  # that are timed first, and the best of which takes turns with all others
 TURNS = 4
 ENDLESS_SECONDS = 0.5
-SLOW = 8.0  # times the rival, beyond which two turns are enough
-BUSY = 1.3  # times what is known of the rival
+SLOW = 8.0  # times the control, beyond which two turns are enough
+BUSY = 1.3  # times what is known of the control
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.2
 IDLE_SECONDS, IDLE_TICKS = 0.1, 2
@@ -262,12 +262,12 @@ def take_times(name: str, options: argparse.Namespace, deadline: float) -> None:
     for number, found in zip(first, seconds, strict=True):
         append(times, {"kernel": number, "round": options.round, "us": 1e6 * found})
     known = min(seconds)
-    rival = turns[seconds.index(known)]
+    control = turns[seconds.index(known)]
     for number in left:
         if time.time() > deadline:
             break
-        microseconds = 1e6 * beside(begin(number), rival, known)
-        append(times, {"kernel": number, "round": options.round, "us": microseconds, "rival": 1e6 * known})
+        microseconds = 1e6 * beside(begin(number), control, known)
+        append(times, {"kernel": number, "round": options.round, "us": microseconds, "control": 1e6 * known})
 
 
 def await_idle() -> None:
@@ -291,7 +291,7 @@ def busy_ticks() -> int:
 
 def likely(kernels: list[Line]) -> list[int]:
     """The first kernels, of those that the estimate liked or came from such ones, as far as there are any."""
-    return sorted(range(len(kernels)), key=lambda number: bool(kernels[number]["origin"] == "drawn"))[:RIVALS]
+    return sorted(range(len(kernels)), key=lambda number: bool(kernels[number]["origin"] == "drawn"))[:CONTROLS]
 
 
 def least_time(turn: Turn) -> float:
@@ -300,11 +300,11 @@ def least_time(turn: Turn) -> float:
     return min(turn.time(calls) for _ in range(TURNS))
 
 
-def beside(turn: Turn, rival: Turn, known: float) -> float:
-    """Seconds of a kernel, as they would be had the rival taken the seconds that are `known` of it all the while.
+def beside(turn: Turn, control: Turn, known: float) -> float:
+    """Seconds of a kernel, as they would be had the control taken the seconds that are `known` of it all the while.
 
     The two take turns, and the least that each took counts: what else runs on a machine makes single turns longer.
-    While the rival takes far longer than is known, the machine is busy, and all is done again after a pause.  One that
+    While the control takes far longer than is known, the machine is busy, and all is done again after a pause.  What
     takes longer than `ENDLESS_SECONDS` is called no more.
     """
     probe = warm_up(turn)
@@ -314,8 +314,8 @@ def beside(turn: Turn, rival: Turn, known: float) -> float:
     for attempt in range(ATTEMPTS):
         found, others = [], []
         for _ in range(TURNS if probe < SLOW * known else 2):
-            rival.time(yours)
-            others.append(rival.time(yours))
+            control.time(yours)
+            others.append(control.time(yours))
             found.append(turn.time(mine) if probe > LONG_SECONDS else min(turn.time(mine), turn.time(mine)))
         if min(others) < BUSY * known:
             break

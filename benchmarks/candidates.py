@@ -267,7 +267,7 @@ def masks(lines: list[Line]) -> str:
 
 
 def reasons(lines: Iterable[Line]) -> Counter[tuple[str, str, str]]:
-    """How often each message of a failure was met, names and numbers aside."""
+    """How often each message of a failure was met, names and numbers left out."""
     plain = ((r, re.sub(r"`[^`]*`|'[^']*'|\d+", "_", r["message"])) for r in lines if r["status"] != "ok")
     return Counter((r["status"], r["target"], message[:200]) for r, message in plain)
 

@@ -345,7 +345,7 @@ ROWS: dict[str, tuple[str, Callable[[Asked], Iterator[Figure]]]] = {
     "database_away": (
         "database locked, disk full, read-only",
         of(
-            tests("search/records/test_aside.py"),
+            tests("search/records/test_spool.py"),
             tests("search/records/test_database.py", "-k", "lock or read or touched"),
         ),
     ),

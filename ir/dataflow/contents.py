@@ -171,11 +171,11 @@ class _ByImages(Held):
     def undefined(self) -> IntSet:  # type: ignore[override]
         everything = points(self.read.domain)
         result = everything.subtract(everything)
-        doubtful = [(w, p) for w in self.found for p in w.pieces if not is_finite_value(p.value)]
-        certain = self._certain() if doubtful else []
-        for writer, piece in doubtful:
+        unproven = [(w, p) for w in self.found for p in w.pieces if not is_finite_value(p.value)]
+        certain = self._certain() if unproven else []
+        for writer, piece in unproven:
             result = result.union(_may_hold(self.read, writer, piece, certain))
-        for where in _numbers(self.values) if doubtful else ():
+        for where in _numbers(self.values) if unproven else ():
             result = result.subtract(where)
         return result
 

@@ -22,7 +22,7 @@ from .salvage import rows_of_pages
 MAGIC = b"SQLite format 3\0"
 FORMATS = slice(2, 4)  # behind the magic and the size of pages: the versions of those who may write and read the file
 CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second, and is checked once it is suspect
-SUSPECT = ".in-doubt"  # beside a file in which a query met damage
+SUSPECT = ".suspect"  # beside a file in which a query met damage
 SALVAGE_SECONDS = 5.0
 NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.glusterfs",

@@ -413,7 +413,7 @@ class Scheduler:
         """Race the fastest of each task that has news, those with most to say first, while there is time."""
         news = [share for share in self.shares if share.weight and share.is_new]
         end = self.clock.seconds + min(self._race_share() * self.limit, self._seconds_left() + 0.5 * self.ending)
-        for share in sorted(news, key=lambda share: -share.doubt_us):
+        for share in sorted(news, key=lambda share: -share.undecided_us):
             began, spent = self.clock.seconds, self.clock.spent
             if began + self.race_cost > end:
                 share.run.note("no time is left to race the fastest of every task; the others keep their trials")

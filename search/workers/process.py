@@ -132,7 +132,7 @@ class WorkerProcess:
             self.generation += 1
             reply_of(Ping(), self._exchange(b"", START_SECONDS, START_SECONDS))
         except (_DeadlinePassed, _WorkerGone, ProtocolError, OSError) as error:
-            detail = self._last_words() or str(error) or type(error).__name__
+            detail = self._last_line() or str(error) or type(error).__name__
             self._stop()
             return Failed(status="infrastructure", message=f"a worker process did not start: {detail}")
         return None
@@ -180,7 +180,7 @@ class WorkerProcess:
 
     def _died(self, kills_before: int) -> Failed:
         """The reply for a worker that went away by itself."""
-        words = self._last_words()
+        words = self._last_line()
         code = self._stop()
         if any(word in words for word in OOM_WORDS):
             return Failed(status="oom", message=f"memory limit of {self.memory_bytes >> 20} MiB: {words}")
@@ -191,7 +191,7 @@ class WorkerProcess:
         cause = signal.Signals(-code).name if code < 0 else f"exit{code}"
         return Failed(status=f"crash:{cause}", message=words or f"the worker process ended with {cause}")
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         """The last line of any worth that this request put on stderr."""
         if self._scratch is None:
             return ""

@@ -41,7 +41,7 @@ def made_up(weights: Weights, kernels: int = 25, shapes: int = 40, noise: float 
 
 
 def test_the_fit_finds_the_weights_that_made_the_latencies() -> None:
-    """From other weights it comes back to those that count in the data, offsets of the shapes aside."""
+    """From other weights it comes back to those that count in the data, but for offsets of the shapes."""
     true = dataclasses.replace(START, load_contiguous=1.6, octaves_branch=0.9, narrow=0.5)
     data = made_up(true)
     found = fit(data, START)

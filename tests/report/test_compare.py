@@ -148,7 +148,7 @@ def test_a_machine_whose_memory_was_another_is_told_and_counted() -> None:
     assert between(60e9).control != 1.0
 
 
-def test_trials_are_compared_with_more_doubt_than_races() -> None:
+def test_trials_are_compared_with_more_caution_than_races() -> None:
     """Times of a trial are relative to a kernel of its own run."""
     a, b = raced(100.0), raced(106.0)
     trial = b.changed(stage="trial")

@@ -226,7 +226,7 @@ def test_a_locked_database_holds_up_the_end_once(world: World, monkeypatch: pyte
     assert raised.value.exit_code == 130 and len(facts) == 1
 
 
-def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None:
+def test_races_take_a_share_and_begin_where_two_are_close(world: World) -> None:
     """A tenth of the seconds; a task whose two fastest are close comes before one whose fastest is far ahead.
 
     Nothing that is late is waited for, but what comes after the run may take its time.
@@ -242,12 +242,12 @@ def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None
     share = done.shares[1]
     record = next(iter(share.run.results.valid.values()))
 
-    def doubt(*latencies: float) -> float:
+    def undecided(*latencies: float) -> float:
         found = [record.measured([us * 1e-6] * 3, 0.0, "trial").changed(id=f"{int(us):016x}") for us in latencies]
         share.run.results.valid = {r.id: r for r in found}
-        return share.doubt_us
+        return share.undecided_us
 
-    assert doubt(100.0, 101.0) > 10 * doubt(100.0, 120.0) == 10 * doubt(100.0)
+    assert undecided(100.0, 101.0) > 10 * undecided(100.0, 120.0) == 10 * undecided(100.0)
 
 
 def test_a_task_in_play_is_played_again_only_if_it_is_worth_much_more(world: World) -> None:

@@ -774,7 +774,7 @@ def test_a_trace_that_cannot_be_written_ends_the_run_before_it_begins(world: Wor
     assert world.executor.jobs == []
 
 
-def test_records_are_kept_aside_while_the_database_is_locked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_spooled_while_the_database_is_locked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock in the middle of a run costs nothing once it is gone."""
     put = Database.put_records
     calls = iter(range(1000))
@@ -794,7 +794,7 @@ def test_records_are_kept_aside_while_the_database_is_locked(world: World, monke
 def test_what_cannot_be_written_at_the_end_is_in_a_log(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing can be put aside either, exit 74 or 75 names the log, and the log has the records."""
+    """Where nothing can be spooled either, exit 74 or 75 names the log, and the log has the records."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     record = world.run(trials=4)
     with Database(tmp_path / "other.db") as database:
