@@ -326,36 +326,32 @@ def beside(turn: Turn, control: Turn, known: float) -> float:
 
 def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target) -> None:
     """Write what a fit needs of all kernels that have a latency."""
-    from stridesmith.cost_model.calibration import Calibration
+    from stridesmith.cost_model.calibration import Calibration, Machine, Timed
     from stridesmith.cost_model.formulas import COLUMNS
     from stridesmith.cost_model.weights import weights_of
 
     kind = type(weights_of(target))
     rows: list[tuple[int, float, Line]] = []
-    shape, latency, origin = [], [], []
-    for number, entry in enumerate(entries):
+    timed: list[Timed] = []
+    for entry in entries:
         kernels = read(options.work / options.target / f"{entry.name}.kernels")
         for position, microseconds in least_of(read(options.work / options.target / f"{entry.name}.times")).items():
             if microseconds == np.inf:
                 continue
             kernel = kernels[position]
-            rows += [(len(latency), block["points"], block["columns"]) for block in kernel["blocks"]]
-            shape.append(number)
-            latency.append(microseconds)
-            origin.append(kernel["origin"])
-    found = Calibration.of(
-        shapes=[e.name for e in entries], groups=[e.work.name for e in entries], shape=shape, latency=latency,
-        origin=origin, rows=rows, lanes=float(target.vector_lanes("float32")),
-        names=COLUMNS[kind], units=float(target.units),
-        machine=f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}",
-    )  # fmt: skip
+            rows += [(len(timed), block["points"], block["columns"]) for block in kernel["blocks"]]
+            timed.append(Timed(entry.name, microseconds, kernel["origin"]))
+    name = f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}"
+    machine = Machine(name, float(target.vector_lanes("float32")), float(target.units))
+    groups = {entry.name: entry.work.name for entry in entries}
+    found = Calibration.of(machine, groups, timed, rows, COLUMNS[kind])
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.target}.npz"
     if options.add:
         found = Calibration.load(path, kind).with_more(found)
-        shape, latency = found.shape.tolist(), found.latency.tolist()
     found.save(path)
-    print(f"{path}: {len(latency)} kernels of {len(set(shape))} shapes, {path.stat().st_size / 1e6:.2f} MB")
+    shapes = len(set(found.shape.tolist()))
+    print(f"{path}: {len(found.latency)} kernels of {shapes} shapes, {path.stat().st_size / 1e6:.2f} MB")
 
 
 def read(path: Path) -> list[Line]:

@@ -30,7 +30,7 @@ from ..records.status import KINDS
 from ..records.turn import turn
 from ..tasks.device import Device
 from ..tuning.elsewhere import BUILD_SECONDS, in_interface, status_of, untried
-from ..tuning.race import FAR_SLOWER, race_built, untuned_id
+from ..tuning.race import FAR_SLOWER, Terms, race_built, untuned_id
 from ..tuning.run import versions
 from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Built, Compiled, Failed, Job, Measure, Measured, Reply
@@ -271,7 +271,7 @@ def _opponents(
 def _race(near: Sequence[_Entry], task: Task, bench: Workbench, seed: int) -> None:
     """Take turns; what fails now does not hold."""
     entrants = [(e.here, e.kernel) for e in near if e.kernel is not None]
-    outcome = race_built(_OnBench(bench), task, entrants, seed, RACE_SECONDS, roof=False)
+    outcome = race_built(_OnBench(bench), task, entrants, Terms(seed, RACE_SECONDS, roof=False))
     raced = {record.id: record for record in (*outcome.records, *outcome.failed)}
     for entry in near:
         lost = entry.here.failed("infrastructure", "its race was lost")

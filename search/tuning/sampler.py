@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 KIND = "kind"  # the user attribute of a failed trial that says why
 TEACHING = tuple(kind for kind, failure in KINDS.items() if failure.teaches)
 RANDOM_SHARE, CHANCE_SHARE, LOCAL_SHARE = 0.04, 0.1, 0.25
+MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
 POPULATION, GENERATIONS = 12288, 3
 FADING = 32  # candidates that have been measured here, from which on what others took elsewhere is no longer needed
@@ -88,19 +89,16 @@ class Round:
 class ModelSampler(BaseSampler):
     """Hands out batches of candidates that the model ranks best.
 
-    `batch` is the size of a planned batch where `plan_for` does not say otherwise; `nthread` is what training
-    and prediction may use.  Of a space that is so large that a deadline passes while features are derived, a random
-    part of the sketches is searched.
+    `batch` is the size of a planned batch where `plan_for` does not say otherwise.  Of a space that is so large that a
+    deadline passes while features are derived, a random part of the sketches is searched.
     """
 
-    def __init__(
-        self, search_space: SearchSpace, target: Target, *, seed: int = 0, batch: int = 16, nthread: int = 1
-    ) -> None:
+    def __init__(self, search_space: SearchSpace, target: Target, *, seed: int = 0, batch: int = 16) -> None:
         self.search_space, self.seed, self.batch = search_space, seed, batch
         order = np.random.default_rng(seed).permutation(search_space.open).tolist()
         self.features = FeatureMap(search_space.sketches, target, order)
         search_space.keep_open(self.features.known)
-        self.ranker = Ranker(self.features.columns, nthread=nthread, seed=seed)
+        self.ranker = Ranker(self.features.columns, nthread=MODEL_THREADS, seed=seed)
         self.rounds: list[Round] = []
         self._rng = np.random.default_rng(seed)
         self._queue: deque[Key] = deque()

@@ -19,8 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -91,11 +90,20 @@ class TurnBudget(Budget):
         return self.scheduler.racing()
 
 
-class Scheduler:
-    """One run for several tasks of one device, each with a weight, by the seconds of a `clock` that has a limit.
+@dataclass(frozen=True)
+class Terms:
+    """How tasks are tuned together: from a `seed`, sending events, and with the last `ending` seconds left over."""
 
-    The last `ending` of these are left to the caller.
-    """
+    seed: int = 0
+    emit: Emit | None = None
+    ending: float = SPARE_SECONDS
+
+
+ALONE = Terms()
+
+
+class Scheduler:
+    """One run for several tasks of one device, each with a weight, by the seconds of a `clock` that has a limit."""
 
     def __init__(
         self,
@@ -103,16 +111,13 @@ class Scheduler:
         database: Database,
         executor: Executor,
         clock: Clock,
-        *,
-        seed: int = 0,
-        emit: Emit | None = None,
+        terms: Terms = ALONE,
         guide: Guide | None = None,
-        ending: float = SPARE_SECONDS,
     ) -> None:
-        self.database, self.executor, self.emit, self.seed = database, executor, emit, seed
+        self.database, self.executor, self.emit, self.seed = database, executor, terms.emit, terms.seed
         self.guide = guide
         assert clock.limit is not None
-        self.clock, self.limit, self.ending = clock, clock.limit, ending
+        self.clock, self.limit, self.ending = clock, clock.limit, terms.ending
         self.roof: Roof | None = None
         self.turn = 0
         self.is_ending = False
@@ -265,7 +270,7 @@ class Scheduler:
             loop.repeat_ms = FIRST_MS if before is None else Measure.repeat_ms
             loop.measure(trials)
             if before is None:
-                loop.try_elsewhere(ELSEWHERE)
+                loop.try_transferred(ELSEWHERE)
             mirror_round(share.run, loop.study)
         if share.best_us is None:
             self._measure_untuned([share])
@@ -327,9 +332,7 @@ class Scheduler:
         space = generate(run.task.work.func, run.task.target, run.task.interface)
         if not space.sketches:
             return None
-        first = partial(self.transfer.candidates, run.task)
-        lessons = partial(self.transfer.lessons, run.task)
-        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=first, lessons=lessons)
+        study = Study(space, seed=self.seed % 2**32, batch=BATCH, transferred=self.transfer.of(run.task))
         self.transfer.add(run.task.script)
         try:
             records = self.database.records(run.task.script, run.task.target, run.task.interface)

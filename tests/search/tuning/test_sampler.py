@@ -28,7 +28,7 @@ from stridesmith.search.candidates.evolution import (
 from stridesmith.search.candidates.search_space import Key, SearchSpace
 from stridesmith.search.tuning import sampler as sampler_module
 from stridesmith.search.tuning.sampler import ModelSampler, _History
-from stridesmith.search.tuning.study import Study
+from stridesmith.search.tuning.study import Study, Transferred
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
@@ -353,5 +353,5 @@ def test_transfers_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPat
         yield keys[0]
         raise OutOfTime
 
-    batch = Study(space, seed=0, first=first).ask(4, deadline=time.monotonic() + 60)
+    batch = Study(space, seed=0, transferred=Transferred(first)).ask(4, deadline=time.monotonic() + 60)
     assert [candidate.key for candidate in batch].index(keys[0]) == 0 and len(batch) == 4
