@@ -89,7 +89,8 @@ def test_nothing_delays_the_first_whole(world: World, monkeypatch: pytest.Monkey
     """Until each task has a kernel no workers are started, no roof is measured, and a guide is not asked."""
     known: dict[str, list[bool]] = {"workers": [], "roof": [], "guide": []}
     measured = world.executor.measure
-    found = Scheduler(world.tasks, world.database, world.executor, world.clock(limit=20), Terms(emit=world.events.append))
+    terms = Terms(emit=world.events.append)
+    found = Scheduler(world.tasks, world.database, world.executor, world.clock(limit=20), terms)
 
     def note(what: str) -> None:
         known[what].append(all(share.best_us is not None for share in found.shares))
