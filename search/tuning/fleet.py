@@ -249,7 +249,7 @@ class _Runs:
 
 
 def _share_files(one: Node, other: Node) -> bool:
-    """Whether two nodes see the same database folder: one node, or a shared file system."""
+    """Whether two nodes see the same database folder: one node, or two on one machine."""
     return one.id == other.id or one.folder == other.folder != ""
 
 

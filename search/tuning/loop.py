@@ -120,7 +120,7 @@ class Loop:
             pass
 
     def _play_round(self) -> str | None:
-        """Play one round; the reason to stop after it or instead of it, empty where there is none."""
+        """Play one round; the reason to stop after it or instead of it, None where there is none."""
         run, results = self.run, self.run.results
         if reason := self.budget.reached():
             return reason

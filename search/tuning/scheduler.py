@@ -170,7 +170,7 @@ class Scheduler:
 
     @property
     def predicted_us(self) -> float | None:
-        """The sum of the tasks' best times, each times its weight; None while a task has no time yet."""
+        """What the guide predicts, else the tasks' best times, each times its weight; None while a task has none."""
         if self.guide is not None:
             return self.guide.predicted_us(self)
         found = [(share.weight, share.best_us) for share in self.shares]
@@ -213,7 +213,7 @@ class Scheduler:
         return bool(waiting) and len(waiting) * each > HURRIED_SHARE * self.left()
 
     def _hurry(self, waiting: Sequence[Share]) -> None:
-        """Try one candidate of each task in one batch, and the untuned program of tasks for which no time is left.
+        """Try one candidate of each task in one batch, and the untuned program of tasks that have no kernel after it.
 
         Candidates are asked for while others are built.
         """

@@ -76,7 +76,7 @@ def facts(kind: str, threads: int | None, folder: str) -> str:
 
 
 def _identity(folder: str) -> str:
-    """An identity of the folder at a path, equal on two hosts that share it; empty where there is no folder."""
+    """An identity of the folder at a path, equal for nodes on one kernel that see the same one; empty without a folder."""
     try:
         boot, found = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat(folder)
     except OSError:
