@@ -76,7 +76,7 @@ def facts(kind: str, threads: int | None, folder: str) -> str:
 
 
 def _identity(folder: str) -> str:
-    """An identity of the folder at a path, equal for nodes on one kernel that see the same one; empty without a folder."""
+    """An identity of the folder at a path, equal for nodes of one machine that see the same; empty without a folder."""
     try:
         boot, found = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat(folder)
     except OSError:
