@@ -202,12 +202,7 @@ def problems(network: Network) -> Iterator[str]:
     for name in (*network.inputs, *network.constants, *network.outputs):
         if name not in network.tensors:
             yield f"`{name}` is no tensor of the network"
-    for name, array in network.constants.items():
-        tensor = network.tensors.get(name)
-        told = "bfloat16" if tensor and tensor.dtype == "bfloat16" and array.dtype == np.uint16 else str(array.dtype)
-        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):  # NumPy has the bits of bfloat16
-            found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
-            yield f"constant `{name}` is {found}, its tensor {wanted}"
+    yield from _wrong_constants(network)
     for node in network.nodes:
         for name in node.inputs:
             if name not in known:
@@ -224,6 +219,16 @@ def problems(network: Network) -> Iterator[str]:
     for name in network.outputs:
         if name not in known:
             yield f"nothing computes the output `{name}`"
+
+
+def _wrong_constants(network: Network) -> Iterator[str]:
+    """Where the array of a constant has another shape or type than its tensor."""
+    for name, array in network.constants.items():
+        tensor = network.tensors.get(name)
+        told = "bfloat16" if tensor and tensor.dtype == "bfloat16" and array.dtype == np.uint16 else str(array.dtype)
+        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):  # NumPy has the bits of bfloat16
+            found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
+            yield f"constant `{name}` is {found}, its tensor {wanted}"
 
 
 def _misfits_of(network: Network, node: Branches, part: Network) -> Iterator[str]:

@@ -194,6 +194,11 @@ class _Resolver:
         if (parts := defined(node, graph)) is not None:
             self._taken_apart(node, parts, [None] * len(node.outputs))
             return
+        self._add(node, known)
+
+    def _add(self, node: ModelNode, known: dict[str, Array]) -> None:
+        """Add a node of ONNX with its types, or others that compute the same; `known` has constants that it reads."""
+        graph = self.graph
         graph.schema(node)  # which there is none of for what nobody defines
         inferred = self._inferred(node, known)
         types = as_defined(node, graph, [_fixed(found) for found in inferred])
