@@ -383,7 +383,7 @@ class Loop:
         # About what a call of the program takes as it was written, by one work-item or thread.
         operations, moves = ONE_ITEM if task.target.warp > 1 else ONE_THREAD
         elements = max(prod(buffer.shape) for buffer in task.work.func.buffers)
-        seconds, limit = (task.work.flops / operations + elements / moves), run.settings.seconds
+        seconds, limit = task.work.flops / operations + elements / moves, run.settings.seconds
         if task.target.warp > 1 and seconds > LONGEST_BASELINE:
             run.note(f"the untuned program is a single work-item here, which would take some {seconds:.2g} s: left out")
             return

@@ -125,10 +125,10 @@ class ActorPool:
     def give(self, actor: Actor, method: str, number: int, job: Job[Reply]) -> None:
         """Let an idle actor do the job of this number by its `method`."""
         actor.job, actor.since, actor.sign = number, time.monotonic(), None
-        # Until then it must have been answered, whatever its worker and its actor do.
         limits = self._limits
         longest = limits.race + job.seconds if isinstance(job, Race) else max(limits.measure, limits.build)
-        actor.deadline = actor.since + (max(longest, limits.call, job.deadline or 0.0) + limits.prepare + SPARE_SECONDS)
+        # Until then it must have been answered, whatever its worker and its actor do.
+        actor.deadline = actor.since + max(longest, limits.call, job.deadline or 0.0) + limits.prepare + SPARE_SECONDS
         actor.asked = actor.since
         actor.task = self._calls.call(getattr(actor.handle, method).remote, to_text(job))
 

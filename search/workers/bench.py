@@ -66,7 +66,7 @@ class Bench:
         """A job that measures, alone on its device; beside builds where these do not disturb it."""
         # Builds on the host do not disturb what is measured on devices apart from it.
         targets = _targets(job)
-        if not (bool(targets) and all(target.is_apart for target in targets)):
+        if not targets or not all(target.is_apart for target in targets):
             with host_lock.exclusive():
                 return self._prepare_for(job) or self._request(job, *self._patience(job))
         with host_lock.shared():  # a GPU has to make a context, for which nobody else should wait

@@ -42,7 +42,7 @@ def store(question: str, reply: Built | Failed) -> None:
 
 def _key(question: str) -> str:
     cpu = host_cpu()
-    return "\n".join((question, software(), *(platform.system(), platform.machine(), f"{cpu.name} {cpu.features}")))
+    return "\n".join((question, software(), platform.system(), platform.machine(), f"{cpu.name} {cpu.features}"))
 
 
 @lru_cache(maxsize=1)

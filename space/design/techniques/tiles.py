@@ -58,10 +58,9 @@ def _opens(site: Site, out: Collector) -> None:
             sizes = device_tiles(item.extent, site.lanes, site.structure.factored, site.target)
         elif item.kind == "reduce":
             # Powers of two, and a short reduction whole.
-            found = [u for u in UNROLLS if u <= item.extent]
-            if 1 < item.extent <= 11 and item.extent not in found:
-                found.append(item.extent)
-            sizes = found
+            sizes = [u for u in UNROLLS if u <= item.extent]
+            if 1 < item.extent <= 11 and item.extent not in sizes:
+                sizes.append(item.extent)
             if axis == site.structure.dot:
                 sizes = [size for size in sizes if size % site.anchor.dot_steps == 0]
         else:
