@@ -142,8 +142,10 @@ class _Parts:
             return {}
         (result,) = node.outputs
         counts: dict[tuple[str, int], int] = {}
+        lying = self._layout(result)
+        size = lying.nbytes // max(1, prod(lying.argument.physical_shape))
         for move in found:
-            place = node.inputs[move.source], move.distance * self._itemsize(result)
+            place = node.inputs[move.source], move.distance * size
             counts[place] = counts.get(place, 0) + move.count
         distances = dict(counts.keys())
         if len(distances) < len(counts):
@@ -191,7 +193,3 @@ class _Parts:
 
     def _size(self, name: str) -> int:
         return prod(self.network.tensors[name].shape)
-
-    def _itemsize(self, name: str) -> int:
-        lying = self._layout(name)
-        return lying.nbytes // max(1, prod(lying.argument.physical_shape))

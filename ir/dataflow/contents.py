@@ -82,27 +82,19 @@ def held(
 
 def _by_images(read: Reading, found: Sequence[Writer]) -> Held:
     """Remembered between programs: the answer depends on the writers and on their order alone."""
-    key = (_key(read), tuple(_writer_key(w, read) for w in found), _orders(found))
+    asked = (read.domain, read.access.indices, read.access.owners, read.access.buffer, read.statement.parameters)
+    shared = tuple(_common(one, other) for k, one in enumerate(found) for other in found[:k])
+    key = (asked, tuple(_writer_key(w, read) for w in found), shared)
     return _known.get(key) or _known.keep(key, _ByImages(read, found))
 
 
 _known: Recent[Any, Held] = Recent(4096)
 
 
-def _key(read: Reading) -> tuple[Any, ...]:
-    """What the answer to a reading depends on, apart from the writers."""
-    return read.domain, read.access.indices, read.access.owners, read.access.buffer, read.statement.parameters
-
-
 def _writer_key(writer: Writer, read: Reading) -> tuple[Any, ...]:
     place = (writer.number < read.statement.number, writer.is_assumption)
     loops = (_shared_loops(writer, read), _before(writer, read))
     return writer.domain, writer.indices, writer.owners, writer.pieces, writer.exact, place, loops
-
-
-def _orders(found: Sequence[Writer]) -> tuple[int, ...]:
-    """How many loops each two writers share."""
-    return tuple(_common(one, other) for k, one in enumerate(found) for other in found[:k])
 
 
 def _restricted(writer: Writer, only: Removed) -> Writer:

@@ -262,7 +262,8 @@ class ModelSampler(BaseSampler):
         spread = 0.6 if learned else 3.0
         rest = max(0, count - len(batch) - chance - self._portion(RANDOM_SHARE, count))
         add(pick_diverse(pools, rest, taken, batch, weight=spread))
-        add(self._any(pools, chance, taken))
+        others = [one for pool in pools for row in pool.rows.tolist() if (one := (pool.sketch, *row)) not in taken]
+        add([others[position] for position in self._rng.permutation(len(others))[:chance]])
         while len(batch) < count and (key := self.search_space.fresh(self._rng, taken)) is not None:
             add([key])
         return batch
@@ -283,12 +284,6 @@ class ModelSampler(BaseSampler):
                     pool = ranked(number, possible(self.search_space, number, rows), self._evaluate).head(1)
                     found += [key for row in pool.rows.tolist() if (key := (number, *row)) not in taken]
         return found
-
-    def _any(self, pools: list[Scored], count: int, taken: set[Key]) -> list[Key]:
-        """Up to `count` of the pools' candidates, each as likely as the others."""
-        keys = [key for pool in pools for row in pool.rows.tolist() if (key := (pool.sketch, *row)) not in taken]
-        order = self._rng.permutation(len(keys))
-        return [keys[position] for position in order[:count]]
 
     def _unlike(self, pools: list[Scored], taken: set[Key]) -> list[Scored]:
         """The pools without candidates that come out as the same program as one that is taken."""

@@ -216,8 +216,11 @@ def _plan(func: PrimFunc, outer: str, buffer: str) -> _Plan | None:
     places = [order.index(v) for v in used]
     span = tuple(order[min(places) : max(places) + 1])
     extents = {v: extent_of(loops[v]) for v in span}
-    stored = {v for s in touching for v in _stored_variables(s)}
-    shape = _shape(touching, buffer)
+    # The loops over which statements store to different elements: those of no reduction.
+    places_of = [(s, i) for s in touching for store in stores(s.stmt) for i in store.indices]
+    stored = {v for s, i in places_of for v in free_variables(s.resolve(i))}
+    nodes = (n for s in touching for n in walk(s.stmt) if isinstance(n, (Load, Store)))
+    shape = next(n.buffer.shape for n in nodes if n.buffer.name == buffer)
     parts = []
     for at, dims in components(span, indices):
         if at and dims:
@@ -238,25 +241,11 @@ def _the_indices(touching: Sequence[Statement], buffer: str) -> tuple[tuple[Expr
     return distinct[0], max((f[2] for f in chosen), key=lambda s: len(s.loops))
 
 
-def _shape(touching: Sequence[Statement], buffer: str) -> tuple[int, ...]:
-    return next(
-        n.buffer.shape
-        for s in touching
-        for n in walk(s.stmt)
-        if isinstance(n, (Load, Store)) and n.buffer.name == buffer
-    )
-
-
 def _is_sequential(indices: Sequence[Expr], loops: Sequence[Var]) -> bool:
     """Whether the indices are loop variables, from the outside to the inside, or constant."""
     moving = [i for i in indices if not isinstance(i, Const)]
     places = [loops.index(i) for i in moving if isinstance(i, Var) and i in loops]
     return len(places) == len(moving) and places == sorted(set(places))
-
-
-def _stored_variables(statement: Statement) -> set[Var]:
-    """The loops over which the statement stores to different elements: those of no reduction."""
-    return {v for s in stores(statement.stmt) for i in s.indices for v in free_variables(statement.resolve(i))}
 
 
 def _replaced(
