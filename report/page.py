@@ -67,7 +67,6 @@ def page(subject: Subject, tasks: Sequence[TaskReport], model: ModelReport | Non
     """The whole file.  Raises ToolMissing without the extra."""
     require()
     import jinja2
-    import vl_convert
 
     loader = jinja2.FileSystemLoader(ASSETS)
     environment = jinja2.Environment(
@@ -81,9 +80,7 @@ def page(subject: Subject, tasks: Sequence[TaskReport], model: ModelReport | Non
     entries = [_entry(task, db, points) for task in sorted(tasks, key=lambda task: -task.lost_us)]
     overview = charts.roofline(tasks) if len(tasks) > 1 else None
     shown = None if model is None else model.shown({entry["task"].record.id: entry for entry in entries})
-    # Vega, Vega-Lite and vega-embed as one script without dependencies, of the versions that vl-convert has.
-    vega = _packed(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
-    template = environment.get_template("page.html")
+    template, vega = environment.get_template("page.html"), _packed(_vega())
     text = ""
     for kept, whole in _lengths(len(entries)):
         notes = [*subject.notes]
@@ -182,6 +179,14 @@ def _totals(tasks: Sequence[TaskReport]) -> list[tuple[str, str]]:
     if spent:
         totals.append(("tuning", f"{spent / 60:.0f} min" if spent >= 120 else f"{spent:.0f} s"))
     return totals
+
+
+def _vega() -> str:
+    """Vega, Vega-Lite and vega-embed as one script without dependencies, of the versions that vl-convert has."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
 
 
 def _packed(text: str) -> str:

@@ -168,11 +168,7 @@ class RaySession:
             if ray.is_initialized():
                 self.address = None
                 return ray
-            # Ray would print to our stdout, between lines of JSON, what it has to say of workers that died.
-            _silence_threads()
-            worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
-            if hasattr(worker, "print_to_stdstream"):
-                worker.print_to_stdstream = lambda *_, **__: None
+            _silence(ray)
             if self._is_closing:
                 raise TemporaryError("the run was over before Ray was there")
             if self.address:
@@ -288,6 +284,14 @@ def _environment() -> Iterator[None]:
         for name in set(ours()) - set(before):
             del os.environ[name]
         os.environ.update(before)
+
+
+def _silence(ray: Any) -> None:
+    """Keep Ray from printing to our stdout, between lines of JSON, what it has to say of workers that died."""
+    _silence_threads()
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 @functools.cache
