@@ -19,7 +19,7 @@ RESOURCES = {
     "fma": "arithmetic units", "latency": "chains of updates", "loads": "loads", "stores": "stores",
     "issue": "instructions issued",
 }  # fmt: skip
-BAR = 24
+BAR = 24  # characters
 
 
 def show(found: Diagnosis, output: Output) -> None:

@@ -17,7 +17,7 @@ from .output import Output
 
 LIBRARIES = ("numpy", "islpy", "llvmlite", "optuna", "ray", "SQLAlchemy", "pydantic", "pyopencl", "rich", "click")
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-SHARED_MEMORY_BYTES = 64 * 2**20
+SHARED_MEMORY_BYTES = 64 * 2**20  # what Docker gives a container by default
 
 
 @dataclass(frozen=True)

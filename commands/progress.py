@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-PLAIN_SECONDS = 3.0
+PLAIN_SECONDS = 3.0  # between two lines of progress, where there is no terminal
 WAITING = "waiting"  # what phases begin with in which nothing goes on here
 
 

@@ -24,9 +24,9 @@ HUGE = 0.5  # powers of two of error, beyond which more counts linearly
 SLOW = 1.0  # a kernel that takes n times as long as the best counts n ** -SLOW
 NEAR = 0.1  # how much a power of two between a weight and its start costs, against one of error in all kernels
 STEP = 0.05  # powers of two, for derivatives
-ROUNDS = 60
+ROUNDS = 60  # steps of the fit at most, a choice
 SETTLED = 1e-5  # relative gain of a step, at which the fit ends
-DIGITS = 3
+DIGITS = 3  # of a weight that are written, a choice
 HEADS = (1, 4, 16)  # kernels that the estimate likes best, of which the fastest is compared with the fastest of all
 Numbers = NDArray[np.float64]
 

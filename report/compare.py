@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..search.records.record import Record
     from ..search.records.run_facts import RunFacts
 
-ALPHA = 0.01
+ALPHA = 0.01  # of a difference that is told of equals, a choice
 SPREAD = 0.006
 """Standard deviation of the log ratio of two races of one kernel that nothing disturbs, which samples do not show."""
 SIDE_BY_SIDE = 0.002

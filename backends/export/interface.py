@@ -29,6 +29,7 @@ MESSAGES = {
 }
 """What the functions return."""
 SCRATCH_PLACES = 16
+"""Of memory that is kept between calls: so many threads may call at once without allocating, a choice."""
 
 
 def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has_pool: bool, system: str) -> str:

@@ -38,8 +38,8 @@ HEAD, ENTRY = 8, 8  # words before the record, and words of an argument
 TYPE, DATA, NDIM, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64  # offsets in the structure of an array
 SYMBOL, CLAIM, RELEASE = "stridesmith_python_call", "stridesmith_claim", "stridesmith_release"
 BUSY = 5  # the word of a plan
-NAP_SECONDS = 2e-5
-METH_FASTCALL = 0x0080
+NAP_SECONDS = 2e-5  # between two looks whether a call has ended, a choice
+METH_FASTCALL = 0x0080  # of CPython's methodobject.h
 
 TEXT = """
 define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %count) nounwind {

@@ -18,7 +18,7 @@ from .compact import CONCURRENT
 from .errors import LoweringError
 from .subgroups import is_same_for_all
 
-MAX_PRIVATE_BYTES = 1 << 20
+MAX_PRIVATE_BYTES = 1 << 20  # a choice: a quarter of what a thread's stack may hold (`render.llvm.MAX_STACK_BYTES`)
 
 
 def place_workspaces(stmt: Stmt) -> tuple[Stmt, tuple[Buffer, ...]]:

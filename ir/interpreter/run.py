@@ -25,8 +25,8 @@ from .points import Part
 from .stores import Stores
 from .values import wide
 
-LANES = 1 << 18
-LARGEST_COPIES = 1 << 22
+LANES = 1 << 18  # iterations at once, a choice: arrays of 2 MiB
+LARGEST_COPIES = 1 << 22  # elements of private memory of all lanes together, a choice
 
 
 class Machine(Stores):

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Reply)
 
 CALL_SECONDS = 1.0  # a kernel that gives no sign for so long is too slow to be trusted
-REPEAT_MS = 30.0
-RACE_SECONDS = 0.4
-ATTEMPTS = 3
+REPEAT_MS = 30.0  # of samples of each, a choice: as in a search
+RACE_SECONDS = 0.4  # a choice: a look-up waits for it
+ATTEMPTS = 3  # races, a choice
 AT_ONCE = 2  # records that race with each other
-OF_A_DEVICE = 16
+OF_A_DEVICE = 16  # records that are looked at, the fastest of each device
 PATIENCE_SECONDS = 8.0  # how long a look-up goes on trying
 
 

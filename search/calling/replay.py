@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...ir.target import Target
     from ..records.database import Database
 
-SLOWER = 1.2
+SLOWER = 1.2  # a choice
 
 
 @dataclass(frozen=True)

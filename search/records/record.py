@@ -35,10 +35,10 @@ from ...space.interface import Who
 from ..tasks.interface import LONGEST_NAME, MOST_ARGUMENTS
 from .status import FAILURES, KINDS, OK, failure_kind, is_status
 
-SCHEMA = 1
-MAX_LINE = 4 * 2**20
-MAX_DEPTH = 40
-MOST_VERSIONS = 60
+SCHEMA = 1  # of a record; a change of what fields mean is another one
+MAX_LINE = 4 * 2**20  # characters, a choice
+MAX_DEPTH = 40  # of lists in lists, a choice
+MOST_VERSIONS = 60  # a choice
 LISTS = ("features", "versions", "image_types")  # facts of a target that are lists of words
 LONGEST_FACT, LONGEST_LIST, LONGEST_KEY = 200, 20_000, 500  # characters of a target's facts, and of its key
 ORIGIN = "origin"  # among a record's versions: the id of the record of another device whose trace it has

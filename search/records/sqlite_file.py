@@ -23,7 +23,7 @@ MAGIC = b"SQLite format 3\0"
 FORMATS = slice(2, 4)  # behind the magic and the size of pages: the versions of those who may write and read the file
 CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second, and is checked once it is suspect
 SUSPECT = ".suspect"  # beside a file in which a query met damage
-SALVAGE_SECONDS = 5.0
+SALVAGE_SECONDS = 5.0  # that a damaged file is read for, a choice
 NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.glusterfs",
     "fuse.sshfs", "afs", "9p",

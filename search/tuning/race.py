@@ -25,8 +25,8 @@ R = TypeVar("R", bound=protocol.Reply)
 Entrant: TypeAlias = "tuple[Record | None, Compiled]"
 
 FAR_SLOWER = 3.0  # a program that took so many times as long as the fastest cannot win, and does not race
-FRESH_SEED = 1_000_003
-ATTEMPTS = 3
+FRESH_SEED = 1_000_003  # a prime, by which the seeds of races lie apart
+ATTEMPTS = 3  # races at most, a choice
 UNRACED = 2  # of earlier runs' fastest that take part though no race has had them: their run may have been cut short
 
 

@@ -25,7 +25,7 @@ from .versions import differences, parsed
 CHECK_SECONDS = 2.0  # how often nodes are counted and signs of life asked for
 START_SECONDS = 300.0  # how long to wait for a first actor
 HELLO_SECONDS = 90.0  # for any actor to come up
-SILENT_SECONDS = 8.0
+SILENT_SECONDS = 8.0  # four times `CHECK_SECONDS`
 SPARE_SECONDS = 60.0  # of a job beyond its limits: workers start, measurements of others end
 FAILED_STARTS = 3  # after so many a node gets no more actors
 

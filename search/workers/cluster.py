@@ -16,7 +16,7 @@ from .ray_session import RaySession, usable_cores
 from .versions import differences, versions_here
 
 PROBE_SECONDS = 45.0  # a node that has not started a worker of Ray's by then is told as one that does not answer
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1  # between two looks
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ from .threads import daemon_thread
 
 R = TypeVar("R", bound=Reply)
 
-START_SECONDS = 60.0
-EXIT_SECONDS = 2.0
-MAX_REPLY_BYTES = 256 * 1024 * 1024
-RETIRE_AFTER = 1000
+START_SECONDS = 60.0  # for a worker to come up
+EXIT_SECONDS = 2.0  # for a worker that was asked to end
+MAX_REPLY_BYTES = 256 * 1024 * 1024  # a choice
+RETIRE_AFTER = 1000  # jobs, a choice
 RETIRE_STATUSES = ("wrong", "oom", DEVICE_LOST)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 OOM_WORDS = ("std::bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")
