@@ -326,7 +326,7 @@ def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, norma
 
 
 def _ends(shape: tuple[int, ...]) -> Array:
-    """Where an element is the last one along an axis of several."""
+    """A mask of the elements that are the last ones along an axis of more than one."""
     found = np.zeros(shape, np.bool_)
     for axis, extent in enumerate(shape):
         if extent > 1:

@@ -67,7 +67,7 @@ class Calibration:
     def of(
         machine: Machine, groups: Mapping[str, str], kernels: Sequence[Timed], rows: Sequence[Row], names: Sequence[str]
     ) -> Calibration:
-        """From plain values; `groups` has the group of each shape, and columns of `rows` that have `names` are kept.
+        """A calibration from plain values: `groups` has the group of each shape; columns in `names` are kept.
 
         Raises ValueError for a kernel of another shape.
         """

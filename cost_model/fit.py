@@ -86,7 +86,7 @@ class Quality:
 
 
 def quality(data: Calibration, weights: AnyWeights) -> dict[str, Quality]:
-    """By name of the shape."""
+    """How well the estimate with these weights orders the kernels of each shape, by its name."""
     found, scores = {}, estimates(data, weights)
     for number in np.unique(data.shape):
         here = data.shape == number

@@ -261,7 +261,7 @@ def _models(
     network: Network, wholes: dict[str, Chosen], built: Mapping[str, tuple[Network, dict[str, Kernel]]],
     target: Target, clock: Clock,
 ) -> dict[str, Model]:  # fmt: skip
-    """Whole models, the first one, and others while there is time for a race.
+    """Models of the whole networks: the first one, and others while there is time for a race.
 
     What is found of operators that are faster with memory of their own goes into `wholes`.
     """

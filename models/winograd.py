@@ -342,7 +342,7 @@ def _nest(name: str, extents: Mapping[Var, int], store: Store, taken: set[str], 
 
 
 def _named(letter: str, count: int, taken: set[str]) -> tuple[Var, ...]:
-    """So many variables with names that are not taken."""
+    """`count` variables with names that are not taken, which are taken from then on."""
     found = []
     for number in range(count):
         found.append(Var(fresh(f"{letter}{number}", taken)))

@@ -220,7 +220,7 @@ def _forget(key: int, _: object) -> None:
 
 
 def _nothing_runs() -> None:
-    """In a child of a process whose threads were in calls: none of them is here."""
+    """Mark all plans as free: in the child of a fork none of the threads that were in calls exists."""
     for known in list(_plans.values()):
         plan = known()
         if plan is not None:
@@ -233,7 +233,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def held(call: Callable[..., bool] | None) -> Iterator[None]:
-    """Nothing runs by this native call meanwhile: one that runs is waited for, and others are declined."""
+    """A context in which the native call does not run: a running one is waited for, new ones are declined."""
     if call is None:
         yield
         return

@@ -76,7 +76,7 @@ def library(package: Package) -> Path | None:
 
 
 def problems() -> Iterator[tuple[str, str]]:
-    """Of each package that is installed and cannot work: what is wrong, and what to do about it."""
+    """A sentence for each package that is installed and cannot work: what is wrong, and what to do about it."""
     for package in PACKAGES:
         path = library(package)
         if path is None:

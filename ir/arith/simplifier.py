@@ -111,7 +111,7 @@ class Simplifier:
         return result
 
     def _follow(self, expr: Expr, new: Expr) -> Expr:
-        """Where the rounds from `new` on, which came from `expr`, arrive."""
+        """The expression at which rounds of simplification from `new` on end; `new` is what `expr` became."""
         seen = [expr]
         while new not in seen:
             seen.append(new)

@@ -202,7 +202,7 @@ class _ByImages(Held):
 
 
 def _may_hold(read: Reading, writer: Writer, piece: Piece, certain: Sequence[tuple[int, IntSet]]) -> IntSet:
-    """Where the reader may find what a piece left: of this iteration, or of an earlier one and not written since."""
+    """The instances at which the reader may find what a piece left, and nothing surely wrote over since."""
     loops = _shared_loops(writer, read)
     result = _meets(read, writer, piece.conditions, ())
     if writer.number < read.statement.number:
@@ -337,7 +337,7 @@ class _ByDataflow(Held):
 
 
 def _certain_values(reached: Mapping[Expr | None, IntSet], missing: IntSet) -> Iterator[tuple[Expr, IntSet]]:
-    """Where only one value can be found."""
+    """Each value, with the instances at which no other one can be found."""
     for value, where in reached.items():
         if value is None:
             continue

@@ -260,7 +260,7 @@ def is_finite(expr: Expr, loaded: Callable[[Load], bool], scalars: Collection[Va
 
 
 def _is_finite_in(cell: Cell, expr: Expr) -> bool:
-    """The same in a cell."""
+    """Whether a value is finite in a cell."""
 
     def loaded(load: Load) -> bool:
         value = cell.known.get(load)

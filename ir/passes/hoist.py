@@ -337,7 +337,7 @@ def _in_block(block: Block, view: _View) -> Iterator[Candidate]:
 
 
 def _in_expression(expr: Expr, view: _View, decides: bool) -> Iterator[Candidate]:
-    """Those in an expression, which `decides` something as a whole, or is only computed with."""
+    """The candidates in an expression, whose value `decides` something or is only computed with."""
     if dtypes.is_bool(expr.dtype) and dtypes.lanes(expr.dtype) == 1 and not isinstance(expr, Const):
         yield view.candidate(expr, decides=decides)
     if isinstance(expr, Call) and expr.name == "if_then_else":

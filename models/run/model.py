@@ -93,7 +93,7 @@ class Model:
         return self._direct
 
     def _native_call(self) -> Callable[..., bool] | None:
-        """One call for the whole network, where kernels compute it all in the caller's memory."""
+        """A native call of the whole network, where its kernels compute all of it in the caller's memory."""
         if not isinstance(self._chain, CpuChain) or self.network.called or self._moves.copies:
             return None
         given = zip((*self.network.inputs, *self.network.outputs), (*self._given, *self._results), strict=True)

@@ -65,7 +65,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """What became of the record, as a clause for people."""
         source = f"imported from {self.tried.imported}" if self.tried.imported else f"of {self.tried.device.name}"
         end = f"is not trusted: {self.reason}" if self.reason else "is verified and the fastest here"
         return f"record {self.tried.id}, {source}, {end}"

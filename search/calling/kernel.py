@@ -369,8 +369,8 @@ def _shared(argument: Argument, value: object) -> Array:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
     if argument.dtype == "bfloat16" and str(getattr(value, "dtype", "")) == "torch.bfloat16":
-        # NumPy has no bfloat16: the tensor's bits, in the same memory.
-        value = value.detach().view(sys.modules["torch"].uint16)
+        tensor: Any = value  # NumPy has no bfloat16: its bits, in the same memory
+        value = tensor.detach().view(sys.modules["torch"].uint16)
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -412,7 +412,7 @@ class _InPlace(_Memory):
         self._executable.call(self._record(self._workspaces))
 
     def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
-        """It has workspaces of its own, since the careful way may be taken by another thread meanwhile."""
+        """A native call with workspaces of its own: another thread may use the kernel's meanwhile."""
         arguments = [
             Expected(index, argument.physical_shape, numpy_dtype(argument.dtype), argument.is_output)
             for index, argument in (*inputs, *outputs)

@@ -227,7 +227,7 @@ def _free_name(path: Path) -> Path:
 
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """One repair at a time, through a lock file."""
+    """A context for one repair at a time, through a lock file."""
     import fcntl
 
     lock = Path(f"{path}.repair-lock")
@@ -256,7 +256,7 @@ def text_of(raw: bytes) -> str:
 
 
 def read_only_uri(path: Path) -> str:
-    """Where SQLite opens a file only to read it.
+    """The URI by which SQLite opens a file only to read it.
 
     A file that is written ahead of (WAL) needs an index beside it, also for those who read.  Where the folder cannot be
     written, and no run has left a log there, the file is one that nobody changes, and is read without.

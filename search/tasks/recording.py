@@ -71,7 +71,7 @@ class RecordedSketch(Sketch):
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """Those that the recorded candidates differ in."""
+        """The decisions in which recorded candidates differ."""
         return self.recorded
 
     @cached_property
@@ -87,7 +87,7 @@ class RecordedSketch(Sketch):
         return np.asarray(rows @ weights, np.int64) if sizes else np.zeros(len(rows), np.int64)
 
     def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where in the recording candidates stand, -1 for those that are not there."""
+        """The positions of candidates in the recording, -1 for those that are not there."""
         codes, order = self._codes
         wanted = self._code(rows)
         at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)

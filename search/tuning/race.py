@@ -157,7 +157,7 @@ def _keep(run: Run, outcome: Race) -> None:
 
 
 def _admit_untuned(run: Run, outcome: Race) -> None:
-    """Where no candidate beats the untuned program, that is the schedule to keep."""
+    """Store the untuned program as a record where no candidate beats it."""
     baseline = run.results.baseline
     if outcome.baseline_us is None or not outcome.records or baseline is None:
         return

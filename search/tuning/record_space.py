@@ -55,7 +55,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Part:
-    """Of the sketch number `sketch`: `rows` (N, D) of its alternatives, each another program."""
+    """Candidates of sketch number `sketch`: `rows` (N, D) of alternatives, each another program."""
 
     sketch: int
     rows: NDArray[np.int64]

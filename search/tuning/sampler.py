@@ -269,7 +269,7 @@ class ModelSampler(BaseSampler):
         return batch
 
     def _untried(self, history: _History, taken: set[Key]) -> list[Key]:
-        """For each number of threads on which no candidate of the best one's sketch was measured: one like the best."""
+        """A candidate like the best one for each number of threads on which none of its sketch was measured."""
         found = []
         for number, *choice in history.best(1, self.search_space.open):
             parent = np.asarray([choice], np.int64)

@@ -270,7 +270,7 @@ class Scheduler:
             loop.repeat_ms = FIRST_MS if before is None else Measure.repeat_ms
             loop.measure(trials)
             if before is None:
-                loop.try_transferred(ELSEWHERE)
+                loop.try_elsewhere(ELSEWHERE)
             mirror_round(share.run, loop.study)
         if share.best_us is None:
             self._measure_untuned([share])
@@ -383,7 +383,7 @@ class Scheduler:
                 kernel_cache.store(to_text(job), reply)
 
     def _measure_untuned(self, shares: Sequence[Share]) -> None:
-        """Where no candidate was valid, the program as it was written is the one kernel that there is."""
+        """Measure the untuned program of each task: where no candidate was valid it is the only kernel."""
         self._compile_untuned([share for share in shares if not isinstance(share.untuned, Built)])
         done = [(share, share.untuned) for share in shares if isinstance(share.untuned, Built)]
         measured = iter(self.executor.measure(
@@ -473,7 +473,7 @@ class Scheduler:
         return None if found is None else found.latency_us
 
     def _pass_on(self, event: Event) -> None:
-        """Of the events of a task, those that concern the user of all of them."""
+        """Send the events of a task that concern the user of all tasks."""
         if isinstance(event, events.Note | events.Phase):
             self._send(event)
 

@@ -61,7 +61,7 @@ class Share:
 
     @property
     def trial_us(self) -> float | None:
-        """The same by trials alone: times of tasks that have raced and of others are not of one kind.
+        """The best time by trials alone: times of tasks that have raced and of others are not of one kind.
 
         The least of several trials is what luck has made least; a race tells what that takes.
         """

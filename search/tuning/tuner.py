@@ -235,7 +235,7 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
 
 
 def _best_so_far(run: Run, reason: str | Cut) -> Record | None:
-    """Without a race: the best of the trials, or what was stored before.
+    """The best of the trials, or of what was stored before, where there was no race.
 
     A run that was cut short ends with the reason for that, also where the database does not answer.
     """

@@ -325,7 +325,7 @@ class _Batch(Generic[R]):
         return [self.replies[index] for index in range(len(self.jobs))]
 
     def _give_up(self, pool: ActorPool | LocalPool) -> None:
-        """Nothing is waited for any more."""
+        """Stop waiting for anything in the pool."""
         pool.stop_busy()
         while self._make():
             pass

@@ -403,7 +403,7 @@ def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[in
 
 
 def _signs(value: Expr) -> str:
-    """Of ``int32(a) * int32(b)`` of bytes whether `a` and `b` are signed, of bfloat16 `PAIRS`; else empty."""
+    """The signs of the bytes in ``int32(a) * int32(b)``, `PAIRS` for a product of bfloat16; else empty."""
     parts = product_factors(value)
     loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == value.dtype and isinstance(p.a, Load)]
     return _SIGNS.get((value.dtype, *loaded), "") if len(parts) == len(loaded) else ""

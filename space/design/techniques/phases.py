@@ -64,7 +64,7 @@ def _restrict(sch: Schedule, name: str) -> None:
 
 
 def _over_the_edge(sch: Schedule, name: str) -> None:
-    """Where a step does not divide an extent: compute the last phases as well, in a buffer that has room for them."""
+    """Compute the last phases as well where a step does not divide an extent, in a buffer that has room for them."""
     block = find_block(sch.func, name)
     names = [f"d{k}" for k in range(len(block.iters))]
     kept = [n for n, item in zip(names, block.iters, strict=True) if item.kind == "spatial"]
