@@ -362,7 +362,7 @@ class Geometry:
 
 
 def _held(live: Sequence[Vector]) -> Vector:
-    """Registers for values of operands: that with most passes one by one while those of the others stay.
+    """Registers for the values of operands: those of the operand with most pass one by one, the others' stay.
 
     A program that reads nothing computes its values, one by one as well.
     """

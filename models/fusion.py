@@ -71,7 +71,7 @@ def _followers(network: Network, target: Target) -> Iterator[Network]:
 
 
 def _readers(network: Network, target: Target) -> Iterator[Network]:
-    """Networks in which any operator is merged with one that it reads."""
+    """The networks in which some operator is merged with one whose result it reads."""
     for node in network.nodes:
         if isinstance(node, Operator):
             yield from _merging_into(network, node, target)

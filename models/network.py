@@ -165,7 +165,7 @@ class Network:
         return replace(self, nodes=nodes, tensors=self.tensors if tensors is None else tensors)
 
     def with_branches(self, change: Callable[[Network], Network]) -> Network:
-        """The network with those of its branches as `change` makes them."""
+        """The network with `change` applied to the networks of its branches."""
         if not any(isinstance(node, Branches) for node in self.nodes):
             return self
         return self.with_nodes(tuple(n.mapped(change) if isinstance(n, Branches) else n for n in self.nodes))
@@ -181,7 +181,7 @@ def _signature(node: Node) -> str:
 
 
 def named_apart(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """The nodes with names of their own: one whose name an earlier node has gets that of its first result as well."""
+    """The nodes with unique names: where an earlier node has the same, that of the first result is appended."""
     found: list[Node] = []
     taken: set[str] = set()
     for node in nodes:

@@ -321,8 +321,8 @@ def _nests(func: PrimFunc, blocks: Sequence[Block]) -> list[Stmt]:
 
 
 def _program(func: PrimFunc, name: str, nests: Sequence[Stmt], results: Sequence[Buffer]) -> PrimFunc:
-    """Nests of a program as one of their own, whose parameters are those that they use, what they read that none of
-    them computes, and the `results`."""
+    """A program of some nests of another one: its parameters are those that the nests use, buffers that they read and
+    do not write, and the `results`."""
     body = seq(nests)
     written, read = written_buffers(body), read_buffers(body)
     inside = tuple(buffer for buffer in func.body.allocs if buffer in written and buffer not in results)

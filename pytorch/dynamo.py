@@ -308,7 +308,7 @@ def model_of(part: Part, options: Options) -> Model | None:
 
 
 class Guarded:
-    """A graph whose weights are inside of its kernels, as long as they are what they were.
+    """A graph whose kernels hold its weights, and are used while none of these has changed.
 
     When one was written to, or is another tensor now, PyTorch runs the graph from then on.
     """

@@ -30,7 +30,7 @@ CONCURRENT = ("parallel", "thread_binding")
 
 
 def compact_buffers(stmt: Stmt) -> Stmt:
-    """Each allocation as far inside as its accesses allow, with the extents that they need there.
+    """The statement with each allocation as far inside as its accesses allow, and as large as they need there.
 
     Raises LoweringError when concurrent iterations may share a buffer's elements.
     """

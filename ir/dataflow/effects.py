@@ -71,7 +71,7 @@ def element_text(access: Access, change: Change, point: Point) -> str:
 
 @dataclass
 class _Stored:
-    """The instances of one changed store that are not silent, and those that are."""
+    """A changed store, its instances that change memory (`loud`), and those that store what is there (`silent`)."""
 
     change: Change
     loud: IntSet

@@ -79,7 +79,7 @@ def find_reversal(
 
 
 def knowing(statement: Statement) -> Statement:
-    """An assumption reads what it speaks of, so it keeps its place among the writers."""
+    """The statement; an assumption as an evaluation of its condition, whose reads keep its place among the writers."""
     stmt = statement.stmt
     return replace(statement, stmt=Evaluate(_lazy(stmt.cond))) if isinstance(stmt, Assume) else statement
 

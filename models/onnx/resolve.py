@@ -270,7 +270,7 @@ class _Resolver:
         return [types.get(name) for name in node.outputs]
 
     def _restoring(self) -> Callable[[], None]:
-        """What brings everything back to as it is when this is called."""
+        """A function that brings the graph and this resolver back to their state at this call."""
         graph = self.graph
         before = dict(graph.types), dict(graph.constants), list(graph.nodes), list(graph.notes), dict(graph.quantised)
         alias, used, folded = dict(self.alias), set(self.used), self.folded

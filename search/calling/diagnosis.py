@@ -179,7 +179,7 @@ def device_for(record: Record) -> Target:
 
 @contextlib.contextmanager
 def _bench(given: Workbench | None) -> Iterator[Workbench]:
-    """The given workbench, else one of its own for as long as it is needed."""
+    """The given workbench, else a new one that is closed at the end."""
     from ..workers.bench import Bench
 
     if given is not None:

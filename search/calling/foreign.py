@@ -250,7 +250,7 @@ def _check(
 def _opponents(
     task: Task, database: Database, bench: Workbench, seed: int, entries: Sequence[_Entry], written: Built | Failed
 ) -> list[_Entry]:
-    """The fastest record of this device, if it has one, and the program as it was written, which is built."""
+    """This device's fastest record, if there is one, and the untuned program, checked here; `written` is its build."""
     own = database.best(task.script, task.target, task.interface)
     if own is not None and own.id == untuned_id(task):
         found = [_Entry(own, own)]

@@ -247,7 +247,7 @@ class Record(BaseModel):
 
 
 def marked(record: Record, source: str) -> Record:
-    """A record that `source` has brought: what it says of its verification and of its origin is not believed."""
+    """The record as one that `source` brought: neither verified, nor raced, and without the origin that it tells."""
     told = [item for item in record.versions.items() if item[0] not in (ORIGIN, IMPORTED)][:MOST_VERSIONS]
     source = printable(source, 200) or "a log"
     return record.changed(verified=False, stage="trial", versions={**dict(told), IMPORTED: source})

@@ -286,7 +286,7 @@ class ModelSampler(BaseSampler):
         return found
 
     def _unlike(self, pools: list[Scored], taken: set[Key]) -> list[Scored]:
-        """The pools without candidates that come out as the same program as one that is taken."""
+        """The pools without candidates whose program is that of a candidate in `taken`."""
         result = []
         for pool in pools:
             known = [key for key in taken if key[0] == pool.sketch]

@@ -114,7 +114,7 @@ class Operand:
         return None
 
     def own_dim(self, axis: int) -> int | None:
-        """The dimension whose index is this axis, from some place on, if there is one."""
+        """The dimension whose index is this axis plus a constant; None without one."""
         return next((dim for dim, terms in enumerate(self.dims) if terms == ((axis, 1),)), None)
 
     @property
@@ -315,7 +315,7 @@ def _epilogue(func: PrimFunc, block: Block) -> str:
 def _anchor(
     func: PrimFunc, block: Block, name: str, epilogues: Mapping[str, str], interface: dict[str, str]
 ) -> Anchor | None:
-    """One block as an anchor; None if its loops are not its iterators one to one.
+    """The block as an anchor; None unless its loops correspond to its iterators one to one.
 
     `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
     """
