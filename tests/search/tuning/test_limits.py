@@ -49,7 +49,7 @@ class World:
         self.path, self.costs, self.now = path, costs, 1000.0
         self.events: list[tuple[float, dict[str, Any]]] = []
         monkeypatch.setattr(clock.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(tuner, "resolve", lambda asked: self.task)
+        monkeypatch.setattr(tuner, "resolve", lambda asked: self.task)  # type: ignore[has-type]
         monkeypatch.setattr(clock, "crowding", lambda: 1.0)
         monkeypatch.setattr(space_module, "generate", self.generate)
         self.space = fake_executor.space()

@@ -206,7 +206,7 @@ def test_latencies_of_different_runs_are_not_compared():
                 id=f"r{number}", sketch=f"k{candidate.sketch}", choice=list(candidate.choice), space_version=1,
                 latency_us=latency * factor, failure=None, run=name, stage="trial", imported="",
             )  # fmt: skip
-            other.seed_records([record])
+            other.seed_records([record])  # type: ignore[list-item]
     scores = []
     for other in (alone, both):
         asked = other.ask(16)

@@ -532,7 +532,7 @@ def test_what_failed_with_a_driver_is_avoided_with_that_version(
 def test_what_an_upgrade_refuses_is_asked_for_once(world: World) -> None:
     """The best record of another version stays as it is, and is named."""
     world.run(trials=8)
-    slow = max((record for record in world.stored() if record.ok), key=lambda record: record.latency_us)
+    slow = max((record for record in world.stored() if record.ok), key=lambda record: record.latency_us or 0.0)
     older = {**slow.versions, "stridesmith": "0.0.9"}
     lie = slow.changed(id="f" * 16, versions=older, samples=[1e-9], latency_us=1e-3, stage="race")
     with Database(world.path) as database:
@@ -583,7 +583,7 @@ def test_fresh_ignores_what_is_stored_and_deletes_nothing(world: World) -> None:
 def test_a_lying_record_is_measured_before_it_counts(world: World) -> None:
     """An imported nanosecond is raced, and gets the latency that it deserves."""
     honest = world.run(trials=8)
-    slow = max((r for r in world.stored() if r.ok), key=lambda r: r.latency_us)
+    slow = max((r for r in world.stored() if r.ok), key=lambda r: r.latency_us)  # type: ignore[return-value]
     with Database(world.path) as database:
         lie = slow.changed(id="f" * 16, samples=[1e-9], latency_us=1e-3)
         database.merge([lie])
@@ -675,7 +675,7 @@ def test_the_study_is_mirrored_for_optuna(world: World) -> None:
     with Database(world.path) as database:
         storage = optuna_storage(mirror_place(database))
     study = optuna.load_study(study_name=world.task.study_name, storage=storage)
-    values = sorted(t.value for t in study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
+    values = sorted(t.value or 0.0 for t in study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
     trials = sorted(event["latency_us"] for event in world.of("trial"))
     assert values == pytest.approx(trials)
 
