@@ -65,9 +65,9 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
 
     In bare loops, ``for i: {B[i] = 0; for f: B[i] += e}`` -> ``for i: B[i] = 0``, then
     ``for i: for f: B[i] += e``: what stands before the first update is distributed, from
-    `loop` on, and a block without iterators around it becomes two.  Condition: (2) no
+    `loop` on, and a block without iterators around it becomes two.  Conditions: (2) no
     instance of the one part needs the order of the other's, and nothing on the way to both reads
-    what they write.  Returns the block ``init_<block>``,
+    what they write; (3) concurrent loops may still be so.  Returns the block ``init_<block>``,
     or the init's outermost loop where the block goes on around both.
     """
     target, outer = find_block(func, block), find_loop(func, loop)
