@@ -17,7 +17,7 @@ memory held before it counts as unknown behind it, unless a pointer says that no
 
 With 14 accumulators of 16 floats a convolution of 256 channels of 14x14, on two threads of an AMD EPYC (Zen 4), took
 1330 us on PoCL and 1370 on Intel's runtime without fences, and 1010 and 1000 with them.  Our own code generator, which
-does the same (`backends.llvm.builder`), takes 1030.
+does the same (`reliefs`), takes 1030.
 """
 
 from __future__ import annotations
