@@ -25,7 +25,8 @@ class Forms:
     """The forms of a network by number, each made when it is asked for first."""
 
     def __init__(self, forms: Iterator[Network]) -> None:
-        self._left, self._made = forms, list[Network]()
+        self._left = forms
+        self._made: list[Network] = []
 
     def __getitem__(self, number: int) -> Network:
         while len(self._made) <= number:

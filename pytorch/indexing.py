@@ -35,8 +35,8 @@ def _index(call: Call) -> Result:
     if len(taken) == 1:
         ((axis, places),) = taken.items()
         return call.last("Gather", [tensor, places], axis=axis)
-    known = [call.constant_of(name) for name in taken.values()]
-    lines = _lines([places for places in known if places is not None]) if None not in known else None
+    known = [places for name in taken.values() if (places := call.constant_of(name)) is not None]
+    lines = _lines(known) if len(known) == len(taken) else None
     if lines is not None and [*taken] == [*range(min(taken), max(taken) + 1)]:
         now = list(shape)
         for axis, line in zip(taken, lines, strict=True):

@@ -114,8 +114,8 @@ def _layers(kind: str) -> Convert:
             ]
             weights = [np.stack([own[at] for own in rows]) for at in range(2)]
             inputs = [x, *map(call.constant, weights)]
-            biases = [np.concatenate(own[2:]) for own in rows]
-            inputs += [call.constant(np.stack(biases)) if call["has_biases"] else "", ""]
+            has_biases = call["has_biases"]
+            inputs += [call.constant(np.stack([np.concatenate(own[2:]) for own in rows])) if has_biases else "", ""]
             inputs += [_first(call, value, layer * both, (both, batch, size)) for value in call["states"]]
             results = [Type((steps, both, batch, size), dtype), *[Type((both, batch, size), dtype)] * len(lasts)]
             direction = "bidirectional" if both > 1 else "forward"
