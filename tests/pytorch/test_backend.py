@@ -288,14 +288,12 @@ def test_the_entry_point_is_the_backend() -> None:
     assert getattr(import_module(module), name) is ss.torch.backend
 
 
-def test_recurrent_layers_are_in_the_graphs_of_the_backend_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recurrent_layers_are_in_the_graphs_of_the_backend_by_name() -> None:
     """Naming it lets Dynamo read them, which leaves them out of its graphs otherwise."""
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", False)
-    named = import_module("stridesmith.pytorch.named")
-    importlib.reload(named)
-    assert torch._dynamo.config.allow_rnn and named.backend is ss.torch.backend
     layer, x = torch.nn.GRU(6, 5).eval(), torch.randn(4, 2, 6)
-    with torch.no_grad():
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=False):
+        named = importlib.reload(import_module("stridesmith.pytorch.named"))
+        assert torch._dynamo.config.allow_rnn and named.backend is ss.torch.backend
         made, races = compiled(layer, True, True)
         for found, right in zip(made(x), layer(x), strict=True):
             torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-6)
