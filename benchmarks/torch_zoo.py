@@ -300,8 +300,10 @@ def made(name: str) -> tuple[nn.Module, Sequence[Sequence[Any]]]:
     make, calls = MODELS[name]
     model = make().eval()
     for key, buffer in model.named_buffers():
-        if key.endswith(("running_mean", "running_var")):
+        if key.endswith("running_var"):
             buffer.copy_(torch.rand_like(buffer) + 0.5)
+        elif key.endswith("running_mean"):
+            buffer.copy_(torch.randn_like(buffer) * 0.1)
     return model, calls()
 
 

@@ -35,7 +35,7 @@ def _index(call: Call) -> Result:
     if len(taken) == 1:
         ((axis, places),) = taken.items()
         return call.last("Gather", [tensor, places], axis=axis)
-    known = [places for name in taken.values() if (places := call.constant_of(name)) is not None]
+    known = [table for name in taken.values() if (table := call.constant_of(name)) is not None]
     lines = _lines(known) if len(known) == len(taken) else None
     if lines is not None and [*taken] == [*range(min(taken), max(taken) + 1)]:
         now = list(shape)

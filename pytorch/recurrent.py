@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -70,9 +70,11 @@ def as_operators(module: fx.GraphModule) -> None:
         node.replace_all_uses_with(made)
         graph.erase_node(node)
         for item in [user for user in made.users if user.args[1] == 0] if is_batch_first else []:
+            readers = list(item.users)
             with graph.inserting_after(item):
                 back = graph.call_method("transpose", (item, 0, 1))
-            item.replace_all_uses_with(back, lambda user, back=back: user is not back)
+            for reader in readers:
+                reader.replace_input_with(item, back)
         changed = True
     if changed:
         graph.lint()
@@ -105,7 +107,9 @@ def _layers(kind: str) -> Convert:
         steps, batch, _ = call.type(x).shape
         dtype, both = call.type(x).dtype, 2 if call["bidirectional"] else 1
         each = 4 if call["has_biases"] else 2
-        values = {"gru": {"linear_before_reset": 1}, "rnn_relu": {"activations": ["Relu"] * both}}.get(kind, {})
+        values: dict[str, Any] = {"linear_before_reset": 1} if kind == "gru" else {}
+        if kind == "rnn_relu":
+            values = {"activations": ["Relu"] * both}
         lasts: list[list[str]] = [[] for _ in call["states"]]
         for layer in range(call["num_layers"]):
             rows = [
