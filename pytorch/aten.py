@@ -38,13 +38,14 @@ def _with(op: str, **arguments: str) -> Convert:
 
 
 def _binary(op: str) -> Convert:
-    """``self op alpha other``; comparisons have operands of one type and a result that is a bool."""
+    """``self op alpha other`` in the type of the result; comparisons have operands of one type, and give a bool."""
 
     def convert(call: Call) -> Result:
-        first, second = call["self"], call["other"]
-        dtype = call.type(call.called(first if isinstance(first, fx.Node) else second)).dtype
-        call.require_result(dtype, "bool")
-        left, right = call.operand("self", dtype), call.operand("other", dtype)
+        first, second, dtype = call["self"], call["other"], call.result().dtype
+        is_truth = dtype == "bool"
+        if is_truth:
+            dtype = call.type(call.called(first if isinstance(first, fx.Node) else second)).dtype
+        left, right = (call.operand(name, dtype, promotes=not is_truth) for name in ("self", "other"))
         if call.has("alpha") and call["alpha"] != 1:
             right = call.part("Mul", [right, call.operand("alpha", dtype)], call.type(right).shape)
         return call.last(op, [left, right])

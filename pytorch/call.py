@@ -124,11 +124,13 @@ class Call:
         except OverflowError as why:
             raise Unsupported(f"{self.node.target} mixes {value!r} with {dtype}, which has no such number") from why
 
-    def operand(self, name: str, dtype: str) -> str:
-        """A tensor or number as a tensor of this type."""
+    def operand(self, name: str, dtype: str, promotes: bool = False) -> str:
+        """A tensor or number as a tensor of this type, to which an operator that `promotes` brings others."""
         value = self._values[name]
         if isinstance(value, fx.Node):
             tensor = self.tensor(name)
+            if promotes:
+                return self.cast(tensor, dtype)
             if self.type(tensor).dtype != dtype:
                 raise Unsupported(f"{self.node.target} mixes {self.type(tensor).dtype} with {dtype}")
             return tensor

@@ -7,7 +7,7 @@ as soon as they are known (`write_in_place`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,17 +19,18 @@ from torch._guards import TracingContext
 
 from ..errors import InternalError
 from .movement import is_whole
+from .operators import Operator
 from .recurrent import as_operators, layer_of
 from .strides import is_view
 
 Compiled: TypeAlias = Callable[..., Any]
 
-SCATTERS = {
+SCATTERS: Mapping[object, Operator] = {
     torch.ops.aten.slice_scatter.default: torch.ops.aten.slice.Tensor,
     torch.ops.aten.select_scatter.default: torch.ops.aten.select.int,
 }
 """What puts a tensor in the place of a part of another one, with what looks at that part."""
-WRITES = {
+WRITES: Mapping[object, Operator] = {
     torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
     torch.ops.aten.index_copy.default: torch.ops.aten.index_copy_.default,
     torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
