@@ -66,7 +66,7 @@ def forms(
 
 
 def fastest_of(made: Forms, target: Target, db: str | None = None, tuning: bool = False) -> Network:
-    """Of several forms of a network the one that was measured to be the fastest (`models.forms`).
+    """The fastest of several forms of a network, as measured (`models.forms`).
 
     Where nothing was measured, no other form than the first is made.
     """

@@ -29,7 +29,7 @@ def _unary(op: str, **values: Any) -> Convert:
 
 
 def _with(op: str, **arguments: str) -> Convert:
-    """Of one tensor, with attributes that are arguments by other names."""
+    """A conversion to `op` of the tensor `self`; its attributes are arguments of the call, by their names there."""
 
     def convert(call: Call) -> Result:
         return call.last(op, [call.tensor("self")], **{name: call[source] for name, source in arguments.items()})
@@ -78,7 +78,7 @@ def _rsqrt(call: Call) -> Result:
 
 
 def _sign(call: Call) -> Result:
-    """That of what is no number is 0, which it is not in ONNX."""
+    """PyTorch's sign: 0 for NaN, where ONNX has NaN."""
     tensor = call.tensor("self")
     call.require_result(call.type(tensor).dtype)
     return call.last("Sign", [tensor], None, OWN_DOMAIN)

@@ -161,10 +161,10 @@ class Call:
         """An optional tensor, or a constant of its shape."""
         return self.tensor(name) if self.has(name) else self.constant(np.full(size, default, dtype))
 
-    def sliced(self, tensor: str, axis: int, start: int, end: int, step: int, shape: Sequence[int]) -> str:
-        """Emit a part of a tensor along one dimension."""
-        wanted = [self.constant(np.array([number], np.int64)) for number in (start, end, axis, step)]
-        return self.part("Slice", [tensor, *wanted], shape)
+    def sliced(self, tensor: str, axis: int, taken: slice, shape: Sequence[int]) -> str:
+        """Emit the elements of a tensor whose places along an axis a slice takes."""
+        numbers = (taken.start, taken.stop, axis, 1 if taken.step is None else taken.step)
+        return self.part("Slice", [tensor, *(self.shape_of([number]) for number in numbers)], shape)
 
     def reshaped(self, tensor: str, shape: Sequence[int]) -> str:
         """Emit a tensor in another shape; nothing where it has it."""

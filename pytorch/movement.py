@@ -45,7 +45,7 @@ def _slice(call: Call) -> Result:
     start, end = ((call.numbers(name) or [default])[0] if call.has(name) else default
                   for name, default in (("start", 0), ("end", shape[axis])))  # fmt: skip
     start, end, _ = slice(start, end).indices(shape[axis])
-    return call.sliced(call.tensor("self"), axis, start, end, step, call.result().shape)
+    return call.sliced(call.tensor("self"), axis, slice(start, end, step), call.result().shape)
 
 
 def _select(call: Call) -> Result:
@@ -53,7 +53,7 @@ def _select(call: Call) -> Result:
     axis, (index,) = call.axis("dim", len(shape)), call.numbers("index")
     start = index % shape[axis]
     kept = [1 if at == axis else extent for at, extent in enumerate(shape)]
-    return call.last("Reshape", [call.sliced(call.tensor("self"), axis, start, start + 1, 1, kept)])
+    return call.last("Reshape", [call.sliced(call.tensor("self"), axis, slice(start, start + 1), kept)])
 
 
 def _cat(call: Call) -> Result:
@@ -67,7 +67,7 @@ def _cat(call: Call) -> Result:
 
 
 def _stack(call: Call) -> Result:
-    """Each with a new dimension, one after the other."""
+    """A concatenation of the tensors, each with a new dimension of extent 1."""
     rank = len(call.result().shape)
     axis = call.axis("dim", rank)
     wide = [1 if at == axis else extent for at, extent in enumerate(call.result().shape)]
@@ -126,7 +126,7 @@ def _roll(call: Call) -> Result:
             continue
         ends = [(cut, extent), (0, cut)]
         parts = [
-            call.sliced(tensor, axis, first, end, 1, (*shape[:axis], end - first, *shape[axis + 1 :]))
+            call.sliced(tensor, axis, slice(first, end), (*shape[:axis], end - first, *shape[axis + 1 :]))
             for first, end in ends
         ]
         tensor = call.part("Concat", parts, shape, axis=axis)
@@ -151,7 +151,7 @@ def _gated(call: Call) -> Result:
     tensor, shape = call.tensor("self"), call.shape("self")
     axis = call.axis("dim", len(shape))
     half = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
-    first, second = (call.sliced(tensor, axis, at, at + half[axis], 1, half) for at in (0, half[axis]))
+    first, second = (call.sliced(tensor, axis, slice(at, at + half[axis]), half) for at in (0, half[axis]))
     return call.last("Mul", [first, call.part("Sigmoid", [second], half)])
 
 

@@ -149,7 +149,7 @@ def _first(call: Call, value: fx.Node, at: int, shape: Sequence[int]) -> str:
     known = call.constant_of(name)
     if known is not None and not known.any():
         return ""
-    return name if call.type(name).shape == shape else call.sliced(name, 0, at, at + shape[0], 1, shape)
+    return name if call.type(name).shape == shape else call.sliced(name, 0, slice(at, at + shape[0]), shape)
 
 
 CONVERT: Mapping[str, Convert] = {str(found): _layers(kind) for kind, found in OPERATORS.items()}

@@ -20,7 +20,7 @@ from ..errors import ScheduleError
 from ..placement import check_no_views, writers
 from ..primitive import Result, index_rank, primitive
 from ..tree import find_block, insert_after, insert_before, nest_of, scope_of, with_alloc, with_stmt
-from .cache import check_scope, read_buffer, write_buffer
+from .cache import check_concurrent_writers, check_scope, read_buffer, write_buffer
 from .reindexing import Reindexing, check_same_point, check_writer, copy_nest, padding_of, redirect, reindexing
 
 
@@ -74,7 +74,9 @@ def reindex_cache_read(
     copy = copy_nest(func, plan, copied, lambda point: Store(
         plan.cache, plan.cache_indices(point), Load(source, plan.source_indices(point))
     ))  # fmt: skip
-    func = insert_before(func, _first_nest(func, blocks), seq([copy, *_epilogue(func, plan, copied, pad_value)]))
+    order = [n for n in walk(func.body) if isinstance(n, Block)]
+    first = min(blocks, key=lambda b: next(k for k, o in enumerate(order) if o is b))
+    func = insert_before(func, nest_of(func, first), seq([copy, *_epilogue(func, plan, copied, pad_value)]))
     for other in blocks:
         func = with_stmt(func, find_block(func, other.name), redirect(other, source, plan, reader))
     return with_alloc(func, plan.cache), plan.cache.name
@@ -105,7 +107,8 @@ def reindex_cache_write(
     holds the image of f; (7) `pad_value` has the element type and reads only what is
     written; (8) what the block writes is an affine set, and every instance stores; (9) the
     block reads nothing that was there before: it has an init, or does not read the buffer; (10)
-    the scope is a name, or names joined by dots.
+    the scope is a name, or names joined by dots; (11) concurrent loops around the block may still be so, now that
+    what they write is read after them.
     Returns the block that copies back.  Source: apache/tvm pull request 14161.
     """
     writer = find_block(func, block)
@@ -121,8 +124,9 @@ def reindex_cache_write(
     after = [*_epilogue(func, plan, written, pad_value), back]
     renamed = redirect(writer, target, plan, writer)
     func = with_stmt(func, writer, renamed)
-    func = insert_after(func, nest_of(func, renamed), seq(after))
-    return with_alloc(func, plan.cache), plan.cache.name
+    func = with_alloc(insert_after(func, nest_of(func, renamed), seq(after)), plan.cache)
+    check_concurrent_writers(func, plan.cache, "11")
+    return func, plan.cache.name
 
 
 def _check_not_written_between(func: PrimFunc, blocks: Sequence[Block], source: Buffer) -> None:
@@ -139,13 +143,6 @@ def _epilogue(func: PrimFunc, plan: Reindexing, filled: IntSet, pad_value: Any) 
     padding = padding_of(func, plan, filled, pad_value)
     name = plan.cache.name
     return [] if padding is None else [padding.epilogue(func, fresh(f"{name}_padding", names(func) | {name}), BLOCK)]
-
-
-def _first_nest(func: PrimFunc, blocks: Sequence[Block]) -> Stmt:
-    """The loop nest of whichever block comes first."""
-    order = [n for n in walk(func.body) if isinstance(n, Block)]
-    first = min(blocks, key=lambda b: next(k for k, o in enumerate(order) if o is b))
-    return nest_of(func, first)
 
 
 @index_rank("reindex_cache_read")

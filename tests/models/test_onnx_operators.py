@@ -51,7 +51,7 @@ def pooled(op: str, x: Array, opset: int, **values: Any) -> Array:
     for at in itertools.product(*(range(len(some)) for some in places)):
         seen, counted = [], 0
         for tap in itertools.product(*map(range, taps)):
-            point = [places[d][at[d]] + tap[d] * steps[d] for d in range(rank)]
+            point = [places[d][at[d]] + tap[d] * steps[d] for d in range(rank)]  # type: ignore[index]
             counted += all(-pads[d] <= p < x.shape[2 + d] + pads[rank + d] for d, p in enumerate(point))
             if all(0 <= p < x.shape[2 + d] for d, p in enumerate(point)):
                 seen.append(x[(slice(None), slice(None), *point)].astype(float))
