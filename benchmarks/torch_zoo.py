@@ -146,13 +146,17 @@ class GptBlock(nn.Module):
         return x + self.narrow(F.silu(a) * b)
 
 
-class Growing(nn.Module):
-    """A decoder whose keys and values of earlier words come and go, longer by one word."""
+class Decoder(nn.Module):
+    """Two blocks between words and the scores of the next one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.last = nn.Embedding(100, WIDTH), nn.RMSNorm(WIDTH)
         self.blocks = nn.ModuleList(GptBlock() for _ in range(2))
+
+
+class Growing(Decoder):
+    """A decoder whose keys and values of earlier words come and go, longer by one word."""
 
     def forward(self, word: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
         x, seen, longer = self.words(word), cache[0].shape[2], []
@@ -166,8 +170,8 @@ class Growing(nn.Module):
         return (self.last(x) @ self.words.weight.T, *longer)
 
 
-class Static(Growing):
-    """The same with memory for all words, of which each call writes one place."""
+class Static(Decoder):
+    """A decoder with memory for the keys and values of all words, of which each call writes one place."""
 
     def __init__(self, longest: int = 32) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ def fastest_of(made: Forms, target: Target, db: str | None = None, tuning: bool 
 
     Where nothing was measured, no other form than the first is made.
     """
-    from ..search.records.place import reading
+    from ..search.records.reading import reading
     from .forms import fastest
 
     with reading(db) as database:
@@ -129,7 +129,7 @@ def compile(
 
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
-    from ..search.records.place import reading
+    from ..search.records.reading import reading
     from ..search.workers.spread import AllCores
     from .chosen import as_kept
     from .run.in_place import compile_overwriting

@@ -41,9 +41,6 @@ TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.float16: 3e-2, torc
 """How far results of a part may be from PyTorch's, of the largest: far more than rounding, far less than a mistake."""
 FEW = 0.01
 """The share of whole numbers and truths that may differ."""
-TRAINING = "; modules in training mode, which count statistics, are no such: `model.eval()` may help"
-
-
 CONTROL_FLOW = (RestartAnalysis, SkipFrame)
 """What a compiler tells Dynamo by an exception: to read the function again, or not at all.  It is no failure."""
 
@@ -159,7 +156,7 @@ def _compiled(captured: Captured, example_inputs: Sequence[Any], options: Option
     found = divide(captured.aten, captured.values, options.target, options.winograd)
     kept = [caller for part in found.parts if (caller := _tried(found, part, options)) is not None]
     if not kept:
-        raise Left(_reason(found) + (TRAINING if _is_training(plain.graph) else ""))
+        raise Left(_reason(found))
     graph = found.module.graph
     graph.eliminate_dead_code()
     write_in_place(graph, captured.written)
@@ -295,11 +292,6 @@ def _reason(found: Divided) -> str:
         f"for its {len(found.parts)} parts there are no kernels that are faster; "
         "`stridesmith.torch.tune(model, example, seconds=...)` looks for some"
     )
-
-
-def _is_training(graph: fx.Graph) -> bool:
-    """Whether some normalisation counts statistics."""
-    return any("batch_norm_legit_functional" in str(node.target) for node in graph.nodes)
 
 
 def _times(result: Race) -> str:

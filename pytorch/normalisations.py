@@ -62,7 +62,15 @@ def _batch_statistics(call: Call) -> Result:
     return (call.last("Transpose", [call.reshaped(normal, turned[1:])], 0, perm=order),)
 
 
+def _counting(call: Call) -> Result:
+    raise Unsupported(
+        f"{call.node.target} is of a module in training mode, which counts statistics, and has no program; "
+        "`model.eval()` may help"
+    )
+
+
 CONVERT: Mapping[str, Convert] = {
+    "_native_batch_norm_legit_functional": _counting,
     "_native_batch_norm_legit_no_training": _batch_norm,
     "_native_batch_norm_legit.no_stats": _batch_statistics,
     "native_layer_norm": _layer_norm,

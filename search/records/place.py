@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...files import at_home
-
-if TYPE_CHECKING:
-    from .database import Database
 
 
 def default_path() -> str:
@@ -35,15 +29,3 @@ def is_missing(url: str | None) -> bool:
     except OSError:
         return False
     return False
-
-
-@contextmanager
-def reading(url: str | None) -> Iterator[Database | None]:
-    """A database to read; None where there is none yet."""
-    if is_missing(url):
-        yield None
-        return
-    from .database import Database
-
-    with Database(url, read_only=True) as database:
-        yield database

@@ -61,7 +61,7 @@ def test_the_favourite_is_the_same_each_time() -> None:
 def test_sketches_that_are_far_behind_are_not_bred() -> None:
     """They are drawn once; what is found of the others does not depend on them."""
     space = space_of("conv2d", ci=16, h=15, w=17, co=20, kh=3, kw=3, pad=1)
-    search, evaluate = SearchSpace(space), by_estimate(Estimates(space.sketches, space.target))
+    evaluate = by_estimate(Estimates(space.sketches, space.target))
     seen: list[int] = []
 
     def counted(number: int, rows: Population) -> Evaluated:
@@ -70,10 +70,11 @@ def test_sketches_that_are_far_behind_are_not_bred() -> None:
 
     def found(margin: float) -> tuple[dict[int, float], list[int]]:
         seen.clear()
+        search = SearchSpace(space)  # which keeps what it has drawn
         pools = evolve(search, search.open, counted, np.random.default_rng(0), Effort(96, 2, margin))
         return {pool.sketch: float(pool.scores[0]) for pool in pools}, [seen.count(n) for n in search.open]
 
     (everything, often), (near, seldom) = found(math.inf), found(0.0)
     assert min(seldom) == 1 and max(seldom) > 1 and sum(seldom) < sum(often)
-    alike = [number for number, one, other in zip(search.open, seldom, often, strict=True) if one == other]
+    alike = [number for number, (one, other) in enumerate(zip(seldom, often, strict=True)) if one == other]
     assert alike and all(near[number] == everything[number] for number in alike)

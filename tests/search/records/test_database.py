@@ -20,7 +20,8 @@ from stridesmith.ir.target import Target
 from stridesmith.search.records import database as module
 from stridesmith.search.records import rows, sqlite_file
 from stridesmith.search.records.database import Database
-from stridesmith.search.records.place import default_path, reading
+from stridesmith.search.records.place import default_path
+from stridesmith.search.records.reading import reading
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
 from stridesmith.search.records.sqlite_file import read_only_uri
