@@ -532,7 +532,7 @@ def test_the_default_path_comes_from_the_environment(tmp_path: Path, monkeypatch
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("url", ["there.db", "missing.db", "", " ", "sqlite://", "/proc/none/x.db"])
+@pytest.mark.parametrize("url", ["there.db", "missing.db", "", " ", "/proc/none/x.db"])
 def test_a_database_that_is_not_there_is_not_opened(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no file that may be made opens as it would be opened, with its error."""
     monkeypatch.chdir(tmp_path)
