@@ -45,7 +45,7 @@ def in_place(func: PrimFunc, read: int, written: int) -> PrimFunc:
 
 def _merged(func: PrimFunc, x: Buffer, y: Buffer) -> PrimFunc:
     params = tuple(p for p in func.params if p != x)
-    layouts = tuple(layout for layout in func.layouts if layout.param != x.name)
+    layouts = tuple((name, layout) for name, layout in func.layouts if name != x.name)
     return replace(func, params=params, layouts=layouts, body=replace_buffer(func.body, x, y))
 
 

@@ -36,7 +36,8 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Union, cast, get_a
 from typing import is_typeddict as _is_typeddict
 
 from ...backends.artifact import Argument, Artifact, InNetwork
-from ...errors import StridesmithError
+from ...errors import BadRecord, StridesmithError
+from ...ir.layout.layout import Layout
 from ...ir.target import Target
 from ..records.status import failure_kind, is_status
 from ..tasks.task import ProgramName, Roof
@@ -373,6 +374,8 @@ def _parsed(text: str | bytes) -> object:
 
 
 def _encoded(value: Any) -> Any:
+    if isinstance(value, Layout):
+        return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: _encoded(getattr(value, f.name)) for f in dataclasses.fields(value)}
         tag = "job" if isinstance(value, Job) else "reply" if isinstance(value, Reply) else None
@@ -437,6 +440,11 @@ def _decoded(hint: Any, data: object, place: str) -> Any:
         if isinstance(found, hint):
             return found
         raise ProtocolError(f"{place}: a {type(found).__name__} is no {hint.__name__}")
+    if hint is Layout:
+        try:
+            return Layout.from_json(data)
+        except BadRecord as error:
+            raise ProtocolError(f"{place} is {error}") from None
     if dataclasses.is_dataclass(hint) or _is_typeddict(hint):
         return _object(cast("type", hint), data, place)
     if hint is float and isinstance(data, int | float) and not isinstance(data, bool):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from ....ir.arith.linear import linear_form
 from ....ir.expr import TRUE, Binary, Call, Const, Expr, Var, conjuncts, free_variables
+from ....ir.layout.index_map import IndexMap
 from ....ir.node import walk
 from ....ir.stmt import Block, PrimFunc
 from ...errors import ScheduleError
@@ -63,16 +64,16 @@ def _restrict(sch: Schedule, name: str) -> None:
 def _over_the_edge(sch: Schedule, name: str) -> None:
     """Where a step does not divide an extent: compute the last phases as well, in a buffer that has room for them."""
     block = find_block(sch.func, name)
-    names = [f"d{k}" for k in range(len(block.iters))]
-    kept = [n for n, item in zip(names, block.iters, strict=True) if item.kind == "spatial"]
-    sch.reindex_cache_write(name, 0, "global", f"lambda {', '.join(names)}: [{', '.join(kept)}]")
+    names = tuple(Var(f"d{k}") for k in range(len(block.iters)))
+    kept = tuple(n for n, item in zip(names, block.iters, strict=True) if item.kind == "spatial")
+    sch.reindex_cache_write(name, 0, "global", IndexMap(names, kept))
     sch.remove_branching_through_overcompute(name)
 
 
-def _digits(block: Block, cut: list[int], step: int) -> str:
-    names = [f"d{k}" for k in range(len(block.iters))]
-    parts = [part for k, n in enumerate(names) for part in ([f"{n} // {step}", f"{n} % {step}"] if k in cut else [n])]
-    return f"lambda {', '.join(names)}: [{', '.join(parts)}]"
+def _digits(block: Block, cut: list[int], step: int) -> IndexMap:
+    names = tuple(Var(f"d{k}") for k in range(len(block.iters)))
+    parts = tuple(part for k, n in enumerate(names) for part in ((n // step, n % step) if k in cut else (n,)))
+    return IndexMap(names, parts)
 
 
 def _spread_stages(func: PrimFunc, name: str) -> list[str]:

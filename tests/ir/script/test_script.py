@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from stridesmith.ir.expr import Binary, Buffer, Call, Cast, Const, Load, Not, Select, Undef, Var, const
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import ScriptError, parse
-from stridesmith.ir.stmt import Block, For, Iter, Layout, Module, PrimFunc, Seq, Store, blocks, script
+from stridesmith.ir.stmt import Block, For, Iter, Module, PrimFunc, Seq, Store, blocks, script
 from stridesmith.ir.text import expr_text
 
 MATMUL = '''\
@@ -333,7 +334,7 @@ def test_explicit_root_keeps_its_annotations() -> None:
 def test_layouts_and_attributes_survive() -> None:
     """What a function's attributes hold is printed and read back, infinities and nested tuples included."""
     buffer = Buffer("A", (2, 8))
-    layouts = (Layout("A", (14,), "lambda i: [i // 8, i % 8]", "undef"),)
+    layouts = (("A", Layout.parse((14,), "lambda i: [i // 8, i % 8]", "undef", (2, 8))),)
     attrs = (("a", (1, (2.5, float("-inf")), ())), ("b", "it's \"quoted\"\n"), ("c", None))
     func = PrimFunc("f", (buffer,), Block("root", (), Seq(())), layouts, attrs)
     assert parse(func.script()) == func
