@@ -188,9 +188,11 @@ class _Iterations:
         found: dict[Var, int] = {}
         for load in (n for n in walk(block.body) if isinstance(n, Load)):
             layout = self.layouts.get(load.buffer.name)
-            for dim, size in () if layout is None else layout.blocks.items():
+            if layout is None:
+                continue
+            for dim, size in layout.blocks.items():
                 logical = _logical(load, layout, dim, size)
-                if logical in reduced and reduced[logical] > size:
+                if logical is not None and reduced.get(logical, 0) > size:
                     found[logical] = size
         return found
 
@@ -243,8 +245,10 @@ def _sum_map(indices: tuple[Expr, ...], parts: Parts) -> IndexMap:
     return _map(list(named.values()), [*rest, *((named[v], d) for v, d in parts if v in named)])
 
 
-def _logical(load: Load, layout: Layout, dim: int, size: int) -> Expr | None:
+def _logical(load: Load, layout: Layout, dim: int, size: int) -> Var | None:
     """The logical index of a dimension in blocks, where the load has it as ``v // size`` and ``v % size``."""
+    if load.buffer.shape != layout.physical_shape:  # a result, which is laid out at the end
+        return None
     inner = load.indices[layout.dims.index(Dim(dim, "inner", size))]
     used = [n for n in walk(inner) if isinstance(n, Var)]
     return used[0] if len(used) == 1 and inner == used[0] % size else None

@@ -293,7 +293,7 @@ class Layout:
     def label(self) -> str:
         """A short name, such as ``0231``, ``block1x16+halo2,3=0.0`` or ``0,1/8,2,3,1%4``."""
         try:
-            name = _label(self.dims)
+            name = label_of(self.dims)
             bare = self.without_halo.physical_shape
         except IndexMapError:
             return str(self)
@@ -366,7 +366,7 @@ def _positions(index_map: IndexMap, logical: Shape, physical: Shape) -> NDArray[
     flat: Any = np.int64(0)
     for index, extent in zip(index_map.map_point(tuple(grid)), physical, strict=True):
         flat = flat * extent + index
-    return np.ascontiguousarray(np.broadcast_to(flat, logical), np.int64)
+    return np.array(np.broadcast_to(flat, logical), np.int64, order="C")
 
 
 def _part(found: Digit | None, numbers: Mapping[Var, int]) -> tuple[Dim, int] | None:
@@ -385,7 +385,7 @@ def _is_whole(parts: set[tuple[str, Size, int]]) -> bool:
     return kinds == ["whole"] or (kinds == ["block", "inner"] and len({(step, front) for _, step, front in parts}) == 1)
 
 
-def _label(dims: Sequence[Dim]) -> str:
+def label_of(dims: Sequence[Dim]) -> str:
     """Dimensions in an order as digits, one of them cut in blocks by its number and size, others one by one."""
     whole = [d for d in dims if d.part != "inner"]
     order = [d.dim for d in whole]

@@ -32,7 +32,7 @@ LOWERED = '''\
 # from stridesmith import T
 @T.prim_func
 def lowered(A: T.Buffer((64,), "float32"), n: T.int32, image: T.Buffer((8, 8), "float16", axis_separators=[1])):
-    T.func_attr({"pass": ("a", 1, (2.5,), None), "layouts": {"A": ((14,), "lambda i: [i // 8, i % 8]", "0.0")}})
+    T.func_attr({"pass": ("a", 1, (2.5,), None), "layouts": {"A": ((14,), "lambda i: [i + 8]", "0.0")}})
     for block in T.thread_binding(4, thread="blockIdx.x"):
         with T.allocate([16], "float32", scope="local") as tile:
             tile[T.Ramp(0, 1, 8)] = T.Broadcast(T.float32("-inf"), 8)
