@@ -12,7 +12,7 @@ import pytest
 import stridesmith as ss
 from stridesmith import configs
 from stridesmith.backends.data import arguments_of, pack, padding, unpack
-from stridesmith.ir.layout.layout import Layout
+from stridesmith.ir.layout.layout import Dim, Layout
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.fusion import tidied
 from stridesmith.models.laid_out import laid_out
@@ -92,6 +92,26 @@ def test_depthwise_convolutions(kind: str) -> None:
     made = same_in_layouts(func, layouts, ("w",))
     assert "pad" not in names(made)
     assert edges(made) == 4
+
+PHASES = (Dim(0), Dim(1), Dim(2), Dim(3, "inner", 2), Dim(3, "block", 2))
+PACKED = (Dim(0), Dim(1, "block", 4), Dim(2), Dim(3), Dim(1, "inner", 4))
+PANELS = (Dim(0), Dim(1, "block", 4), Dim(2), Dim(3, "block", 4), Dim(3, "inner", 4), Dim(1, "inner", 4))
+GROUPS = (Dim(2), Dim(0), Dim(1), Dim(3))
+
+
+@pytest.mark.parametrize("written", [PHASES, PACKED, PANELS, GROUPS, ()], ids=str)
+@pytest.mark.parametrize("read", [PHASES, PANELS, ()], ids=str)
+def test_families_of_the_design_space_fit_between_operators(read: tuple[Dim, ...], written: tuple[Dim, ...]) -> None:
+    """Phases of a stride, steps of dot products side by side, also in panels, groups first, and rows with a pitch."""
+    func = ss.workload("conv2d_bias_act", ci=6, h=6, w=7, co=5, k=3, pad=0).func
+    plain = tuple(Dim(d) for d in range(4))
+    layouts = {
+        name: Layout.of_dims(shape, dims or plain, reach=() if dims else (*shape[:3], shape[3] + 4), pad_value=0.0)
+        for name, shape, dims in (("x", (1, 6, 6, 7), read), ("y", (1, 5, 4, 5), written))
+    }
+    made = same_in_layouts(func, layouts, ("w", "bias"))
+    assert all(made.layout_of(name) == layout for name, layout in layouts.items())
+
 
 
 GATED = ss.parse("""
