@@ -1,14 +1,15 @@
 """What a compiled kernel is, as plain data: its code, and how each of its arguments lies in memory.
 
-Nothing that makes or runs kernels is imported here: processes which only hand them on need not load it.
+Nothing is imported here, so that processes which only hand kernels on need not load what makes and runs them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..ir.layout.layout import Layout
+if TYPE_CHECKING:
+    from ..ir.layout.layout import Layout
 
 
 class Artifact(TypedDict):
