@@ -32,7 +32,12 @@ Where items come one after the other each updates it by its own `e`, which is th
 """
 MULTIPLY_ACCUMULATE = "multiply_accumulate"
 """``f(a, b, c)``: ``a * b + c`` of floats, rounded once, written over `c`, which is what a register holds."""
-FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE)
+TRUNC_TO_INT32, ROUND_TO_INT32 = "trunc_to_int32", "round_to_int32"
+TO_INT_CALLS = (TRUNC_TO_INT32, ROUND_TO_INT32)
+"""``f(a)``: the int32 that a float32 becomes, truncated or the nearest, of two the even one; undef where none fits."""
+FUNCTIONS = (
+    *MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE, *TO_INT_CALLS,
+)  # fmt: skip
 """All that a call may name, but for the lazy ``if_then_else`` and those below."""
 MASKED_LOAD = "masked_load"
 """``f(c, A[i], b)``: in the lanes where `c` holds what is loaded, in others, where nothing is read, those of `b`, or 0.

@@ -37,6 +37,7 @@ from .functions import (
     PREFETCH,
     STATEMENT_CALLS,
     SUBGROUP_CALLS,
+    TO_INT_CALLS,
 )
 from .node import children
 from .text import expr_text
@@ -125,12 +126,8 @@ def _call(e: Call) -> None:
         raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
         raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
-    if e.name in PAIR_CALLS:
-        same(e, "the words", *e.args[:2])
-        same(e, "the number that is added to and the result", e, e.args[2])
-        words = dtypes.with_lanes("int32", dtypes.lanes(e.dtype))
-        if dtypes.element(e.dtype) != "float32" or e.args[0].dtype != words:
-            raise TypeFault(f"`{expr_text(e)}` takes two words of int32 and a float32, each of as many lanes")
+    if e.name in (*PAIR_CALLS, *TO_INT_CALLS):
+        _between_types(e)
         return
     same(e, "the arguments and the result", e, *e.args)
     if e.name in DOT_CALLS:
@@ -143,6 +140,20 @@ def _call(e: Call) -> None:
         allowed = dtypes.is_float(e.dtype) or (e.name == "abs" and dtypes.is_int(e.dtype))
     if not allowed:
         raise TypeFault(f"`{expr_text(e)}` is not defined for the type {e.dtype}")
+
+
+def _between_types(e: Call) -> None:
+    """A function whose result is of another type than what it takes."""
+    lanes = dtypes.lanes(e.dtype)
+    real, whole = (dtypes.with_lanes(base, lanes) for base in ("float32", "int32"))
+    if e.name in TO_INT_CALLS:
+        if e.dtype != whole or e.args[0].dtype != real:
+            raise TypeFault(f"`{expr_text(e)}` takes a float32 and gives an int32, each of as many lanes")
+        return
+    same(e, "the words", *e.args[:2])
+    same(e, "the number that is added to and the result", e, e.args[2])
+    if e.dtype != real or e.args[0].dtype != whole:
+        raise TypeFault(f"`{expr_text(e)}` takes two words of int32 and a float32, each of as many lanes")
 
 
 def _access(e: Call) -> None:

@@ -365,7 +365,7 @@ class ExpressionMaker:
         load = self.load(base, lanes)
         if load is None:
             return self.value(dtype, depth)
-        if dtypes.lanes(load.buffer.dtype) == 1 and self.chance(4):
+        if dtypes.lanes(load.buffer.dtype) == 1 and self.chance(2):
             return Call("load_within", (load,), dtype)
         by_lane = lanes > 1 and dtypes.lanes(load.buffer.dtype) == 1 and self.chance(2)
         with self.surely():

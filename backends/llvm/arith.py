@@ -290,6 +290,8 @@ def compare(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
         return compare(out, op, cast(out, a, dtype, wide), cast(out, b, dtype, wide), wide)
     kind, order = value_type(dtype), _ORDERS[op]
     if dtypes.is_float(base):
+        if op == "==" and a == b:  # a number
+            return out.emit(f"fcmp ord {kind} {a}, {literal(0.0, dtype)}")
         return out.emit(f"fcmp {'une' if op == '!=' else 'o' + order} {kind} {a}, {b}")
     if op not in ("==", "!="):
         order = ("u" if base in ("bool", "uint8") else "s") + order

@@ -31,14 +31,22 @@ from ...ir.expr import (
     Undef,
     Var,
 )
-from ...ir.functions import BIT_CALLS, DOT_CALLS, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, PREFETCH
+from ...ir.functions import (
+    BIT_CALLS,
+    DOT_CALLS,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
+    PREFETCH,
+    TO_INT_CALLS,
+    TRUNC_TO_INT32,
+)
 from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
 from ..errors import CodegenError
 from ..legal.written_out import FENCE
 from ..llvm import arith, memory
 from ..llvm.builder import Builder, Value
-from ..llvm.conversion import clamped, converted
 from ..llvm.dots import dot_of_words
 from ..llvm.fused import multiply_accumulate
 from ..llvm.index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
@@ -401,14 +409,22 @@ def _math(p: Printer, expr: Call) -> Value:
     return p.out.computed(call_math(p.out, expr.name, operands, expr.dtype), expr.dtype)
 
 
+def _to_int(p: Printer, expr: Call) -> Value:
+    (real,), lanes = expr.args, dtypes.lanes(expr.dtype)
+    kind, result, value = value_type(p.dtype(real)), value_type(expr.dtype), p.operand(real)
+    if expr.name == TRUNC_TO_INT32:
+        return p.out.emit(f"fptosi {kind} {value} to {result}")
+    suffix = "i32.f32" if lanes == 1 else f"v{lanes}i32.v{lanes}f32"
+    function = p.out.module.declare(f"llvm.lrint.{suffix}", result, kind)
+    return p.out.emit(f"call {result} {function}({kind} {value})")
+
+
 def _call(p: Printer, expr: Call) -> Value:
     return CALLS.get(expr.name, _math)(p, expr)
 
 
 def _cast(p: Printer, expr: Cast) -> Value:
     source, target = p.dtype(expr.a), expr.dtype
-    if dtypes.is_float(source) and (bounded := clamped(expr)) is not None:
-        return converted(p.out, bounded, p.operand, target)
     value = p.value(expr.a)
     if source == target:
         return value
@@ -537,6 +553,7 @@ EXPRESSIONS: Mapping[type[Expr], Callable[[Printer, Any], Value]] = {
 CALLS: Mapping[str, Callable[[Printer, Call], Value]] = {
     "if_then_else": _if_then_else, MASKED_LOAD: _masked_load, EXACT: _exact, MULTIPLY_ACCUMULATE: _multiply_accumulate,
     **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), _dot),
+    **dict.fromkeys(TO_INT_CALLS, _to_int),
 }  # fmt: skip
 """Functions that are not those of `math`."""
 STATEMENTS: Mapping[type[Stmt], Callable[[Printer, Any], None]] = {

@@ -35,7 +35,16 @@ from ..expr import (
     as_conditional,
     where_within,
 )
-from ..functions import DOT_CALLS, LOAD_WITHIN, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, SUBGROUP_CALLS
+from ..functions import (
+    DOT_CALLS,
+    LOAD_WITHIN,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
+    ROUND_TO_INT32,
+    SUBGROUP_CALLS,
+    TO_INT_CALLS,
+)
 from ..node import walk
 from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
 from ..text import expr_text
@@ -294,6 +303,8 @@ class Evaluator:
         if e.name in (MASKED_LOAD, LOAD_WITHIN):
             masked = where_within(e) if e.name == LOAD_WITHIN else e
             return self._conditional(nest, as_conditional(masked))
+        if e.name in TO_INT_CALLS:
+            return self._to_int(nest, e)
         function = _MATH.get(e.name)
         if function is None:
             raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")
@@ -306,6 +317,14 @@ class Evaluator:
             result = result.astype(np.float32, copy=False)
         result = result.astype(numpy_dtype(e.dtype), copy=False)[()]
         return round_to(e.dtype, result), join(*(v[1] for v in values))
+
+    def _to_int(self, nest: Nest, e: Call) -> Value:
+        """Where there is no such int32, any may come."""
+        real, undef = self(nest, e.args[0])
+        whole = np.rint(real) if e.name == ROUND_TO_INT32 else np.asarray(real)
+        fits = (whole >= -(2.0**31)) & (whole < 2.0**31)
+        missing = None if np.all(fits) else np.logical_not(fits)
+        return convert(e.args[0].dtype, e.dtype, whole), join(undef, missing)
 
     def _let(self, nest: Nest, e: LetExpr) -> Value:
         inner = Nest(nest, None, None, nest.n)

@@ -26,6 +26,7 @@ from ..functions import (
     PREFETCH,
     STATEMENT_CALLS,
     SUBGROUP_CALLS,
+    TO_INT_CALLS,
 )
 
 Operand = Union[Expr, int, float, bool]
@@ -183,6 +184,11 @@ def _of_subgroup(name: str, value: Operand) -> Expr:
     return Call(name, (part,), part.dtype)
 
 
+def _to_int(name: str, value: Operand) -> Expr:
+    real = finish(value, "float32")
+    return Call(name, (real,), dtypes.with_lanes("int32", dtypes.lanes(real.dtype)))
+
+
 def _statement(name: str) -> Expr:
     return Call(name, (), "int32")
 
@@ -316,6 +322,7 @@ TABLE: dict[str, Callable[..., Expr]] = {
     **{name: partial(_statement, name) for name in STATEMENT_CALLS},
     **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
     **{name: partial(_words, name) for name in PAIR_CALLS},
+    **{name: partial(_to_int, name) for name in TO_INT_CALLS},
 }
 TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})
 
