@@ -360,9 +360,8 @@ def input_buffers(func: PrimFunc) -> tuple[Buffer, ...]:
 
 def _logical_inputs(func: PrimFunc) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
     """The inputs with the shapes that callers see."""
-    shapes = {layout.param: layout.logical_shape for layout in func.layouts}
     for buffer in input_buffers(func):
-        yield buffer, shapes.get(buffer.name, buffer.shape)
+        yield buffer, func.logical_shape(buffer)
 
 
 def _widened(arrays: Arrays) -> dict[str, Array]:

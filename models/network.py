@@ -246,9 +246,8 @@ def _misfits(network: Network, node: Operator) -> Iterator[str]:
     if len(names) != len(node.func.params) or len(names) != len(node.func.buffers):
         yield f"`{node.name}` passes {len(names)} tensors to a program with {len(node.func.params)} parameters"
         return
-    logical = {layout.param: layout.logical_shape for layout in node.func.layouts}
     for name, buffer in zip(names, node.func.buffers, strict=True):
-        tensor, shape = network.tensors.get(name), logical.get(buffer.name, buffer.shape)
+        tensor, shape = network.tensors.get(name), node.func.logical_shape(buffer)
         if tensor is None:
             yield f"`{node.name}` names `{name}`, which is no tensor of the network"
         elif (tensor.shape, tensor.dtype) != (shape, buffer.dtype):

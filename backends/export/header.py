@@ -7,7 +7,6 @@ import textwrap
 from ...ir import dtypes
 from ...version import __version__
 from ..artifact import Argument
-from ..data import is_in_place
 from .cpu_check import architecture, needed
 from .interface import MESSAGES
 from .library import Function, Library, nbytes
@@ -96,7 +95,7 @@ def _argument(argument: Argument, packer: str) -> str:
     if argument.is_scalar:
         return f"{argument.name}: {kind} {argument.dtype}, a number"
     logical = f"{argument.dtype} {_shape(argument.logical_shape)}"
-    if is_in_place(argument):
+    if argument.layout.is_in_place:
         return f"{argument.name}: {kind} {logical}, {nbytes(argument)} bytes"
     packed = f", written by {packer}" if packer else ""
     text = (

@@ -42,6 +42,7 @@ from stridesmith.ir.expr import (
     Var,
 )
 from stridesmith.ir.layout.index_map import IndexMap
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.layout.pad_value import PadValue
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import (
@@ -52,7 +53,6 @@ from stridesmith.ir.stmt import (
     Evaluate,
     For,
     If,
-    Layout,
     Let,
     PrimFunc,
     Seq,
@@ -346,18 +346,18 @@ def run(func: PrimFunc, inputs: Mapping[str, Any], poison: float, seed: int = 0)
     """
     machine = Machine(poison, seed)
     outputs = {b.name for b in written_buffers(func)}
-    layouts = {layout.param: layout for layout in func.layouts}
+    layouts = dict(func.layouts)
     memory: dict[str, Cells] = {}
     places: dict[str, dict[Point, Point]] = {}
     for buffer in func.buffers:
         cells = memory[buffer.name] = Cells(buffer, machine, False)
         layout = layouts.get(buffer.name)
         shape = buffer.shape if layout is None else layout.logical_shape
-        places[buffer.name] = _places(shape, None if layout is None else layout.index_map)
+        places[buffer.name] = _places(shape, None if layout is None else layout.index_map.text)
         if buffer.name not in outputs:
             cells.value = {place: inputs[buffer.name][point] for point, place in places[buffer.name].items()}
         if layout is not None:
-            _pad(cells, set(places[buffer.name].values()), layout.pad_value, buffer, buffer.name in outputs)
+            _pad(cells, set(places[buffer.name].values()), layout.pad_text, buffer, buffer.name in outputs)
     scalars = {param.name: inputs[param.name] for param in func.params if isinstance(param, Var)}
     _execute(func, machine, memory, scalars)
     return {
@@ -430,9 +430,9 @@ def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: L
     missing = next((point for point, place in places.items() if place not in cells.value), None)
     if missing is not None:
         raise Misuse(f"output {buffer.name}{list(missing)} is not written")
-    if layout is not None and layout.pad_value not in ("", "undef"):
+    if layout is not None and layout.promises:
         for place in set(product(*map(range, buffer.shape))) - set(places.values()):
-            value = promised(layout.pad_value, buffer, cells, place)
+            value = promised(layout.pad_text, buffer, cells, place)
             free = value is None or isinstance(value, Poison)
             if not free and plain(cells.value.get(place)) != value:
                 raise Misuse(f"padding {buffer.name}{list(place)} holds {cells.value.get(place)} at the end")
