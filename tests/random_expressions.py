@@ -316,7 +316,7 @@ class ExpressionMaker:
             return Call("abs", (a,), dtype)
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
-        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma")
+        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma", "sin", "cos", "atan")
         name = self.pick(EXACT_CALLS if self.exact else (*EXACT_CALLS, *inexact))
         if name in ("log", "rsqrt"):
             return Call(name, (Binary("+", size, one),), dtype)

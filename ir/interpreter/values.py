@@ -51,6 +51,7 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
 _erf = np.frompyfunc(math.erf, 1, 1)
 _MATH: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
+    "sin": np.sin, "cos": np.cos, "atan": np.arctan,
     "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": np.power,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
