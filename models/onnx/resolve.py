@@ -153,7 +153,9 @@ class _Resolver:
         """A tensor of this very name for an output that is another name of something."""
         source = self.alias.get(name, name)
         if source in self.counted:
-            self._visit(cut_of(name, self.counted[source], self.graph))
+            made = cut_of(name, self.counted[source], self.graph)
+            self.graph.types[name] = made.values["result"]
+            self.graph.nodes.append(made)
             return name
         if source not in self.graph.types:
             raise ModelProblem(f"nothing in the model computes its output `{name}`")

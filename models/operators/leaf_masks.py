@@ -57,7 +57,7 @@ class Masks:
     @property
     def comparisons(self) -> int:
         """How many a tree takes."""
-        return self.words * sum(group.feature.shape[1] for group in self.groups)
+        return self.words * sum(int(group.feature.shape[1]) for group in self.groups)
 
 
 @dataclass(frozen=True)
