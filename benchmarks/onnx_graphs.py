@@ -190,7 +190,8 @@ class Drawn:
     def before(self, name: str, most: int = 6) -> str:
         """The last operators on the way to a tensor."""
         makers = {output: node for node in self.nodes for output in node.output}
-        found, waiting = [], [name]
+        found: list[onnx.NodeProto] = []
+        waiting = [name]
         while waiting and len(found) < most:
             node = makers.get(waiting.pop(0))
             if node is not None and node not in found:

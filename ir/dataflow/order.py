@@ -123,7 +123,8 @@ def operands(value: Expr) -> tuple[str, Expr, Expr] | None:
     if isinstance(value, Binary) and value.op in COMMUTATIVE:
         return value.op, value.a, value.b
     if isinstance(value, Call) and value.name in BIT_CALLS:
-        return value.name, *value.args
+        a, b = value.args
+        return value.name, a, b
     return None
 
 
