@@ -8,7 +8,7 @@ tensor's type after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from ..ir.caches import cached
 from ..ir.numbers import bfloat16_bits
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
-from .network import Array, Branches, Foreign, Lookup, Network, Node, Operator, Tensor
+from .fallback import run_foreign
+from .network import REFERENCE, Array, Branches, Cut, Foreign, Lookup, Network, Node, Operator, Tensor
 
 
 def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
@@ -45,6 +46,8 @@ def outputs_of(network: Network, node: Node, values: Mapping[str, Array]) -> dic
         return _foreign(network, node, {name: _as_told(network, name, values[name]) for name in node.inputs})
     if isinstance(node, Lookup):
         return {node.outputs[0]: looked_up(node, values[node.inputs[0]])}
+    if isinstance(node, Cut):
+        return {node.outputs[0]: cut(node, *(values[name] for name in node.inputs))}
     part = node.networks[chosen(node, values[node.inputs[0]])]
     assert isinstance(part, Network)
     found = evaluate(part, {n: values[given] for n, given in zip(part.inputs, node.inputs[1:], strict=True)})
@@ -76,7 +79,7 @@ def _reference(func: PrimFunc) -> Reference:
 
 
 def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> dict[str, Array]:
-    found = run_foreign(node, {name: values[name] for name in node.inputs})
+    found = run_foreign(replace(node, by=REFERENCE), {name: values[name] for name in node.inputs})
     for name, value in list(found.items()):
         tensor = network.tensors.get(name)
         if tensor is not None and tensor.dtype == "object":
@@ -98,6 +101,12 @@ def chosen(node: Branches, condition: Array) -> int:
     return number
 
 
+def cut(node: Cut, whole: Array, count: Array) -> Array:
+    """The elements that count."""
+    number = int(np.asarray(count).reshape(-1)[0])
+    return np.ascontiguousarray(whole[(*[slice(None)] * node.axis, slice(number))])
+
+
 def looked_up(node: Lookup, places: Array) -> Array:
     """The texts at so many places of a table."""
     found: Array = np.asarray(_texts(node.table)[np.clip(places, 0, len(node.table) - 1)], object)
@@ -107,26 +116,6 @@ def looked_up(node: Lookup, places: Array) -> Array:
 @cached(64)
 def _texts(table: tuple[str, ...]) -> Array:
     return np.array(table, object)
-
-
-def run_foreign(node: Foreign, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a foreign operator by the reference implementation of ONNX."""
-    try:
-        results: list[Any] = _session(node.model).run(None, dict(arrays))
-    except Exception as error:  # the reference implementation raises what NumPy and its own checks raise
-        raise ModelProblem(
-            f"the reference implementation of ONNX cannot run `{node.name}` ({node.op}), for which there is no program "
-            f"here: {type(error).__name__}: {error}"
-        ) from None
-    return {name: np.asarray(value) for name, value in zip(node.outputs, results, strict=True)}
-
-
-@cached(512)
-def _session(model: bytes) -> Any:
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    return ReferenceEvaluator(onnx.load_from_string(model))
 
 
 def _given(tensor: Tensor, arrays: Mapping[str, Array]) -> Array:

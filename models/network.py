@@ -55,12 +55,16 @@ class Operator:
     apart: bool = False
 
 
+REFERENCE = "reference"
+
+
 @dataclass(frozen=True)
 class Foreign:
     """An operator that has no program here and runs through the reference implementation of ONNX.
 
     `model` is a serialised ONNX model of this one node; `op` is its type, as reports name it.  The model's inputs
-    and outputs have the names of the tensors.
+    and outputs have the names of the tensors.  Where `by` names another implementation, that one runs it, on so many
+    `threads` (`models.fallback`).
     """
 
     name: str
@@ -68,6 +72,8 @@ class Foreign:
     model: bytes
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    by: str = REFERENCE
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,20 @@ class Lookup:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     op: str = "Lookup"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The first elements of a tensor along `axis`, so many as the second input says, which is of one element.
+
+    The tensor that it gives is told with the shape of all of them, which is the largest that it can have.
+    """
+
+    name: str
+    axis: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    op: str = "Cut"
 
 
 @dataclass(frozen=True)
@@ -104,7 +124,7 @@ class Branches:
         return replace(self, networks=(first, second))
 
 
-Called: TypeAlias = Foreign | Lookup | Branches
+Called: TypeAlias = Foreign | Lookup | Cut | Branches
 """What Python runs between calls of kernels; tensors pass as ONNX has them."""
 Node: TypeAlias = Operator | Called
 
@@ -177,6 +197,8 @@ def _signature(node: Node) -> str:
         return canonical(node.func).script()
     if isinstance(node, Branches):
         return repr([part if isinstance(part, str) else part.signature for part in node.networks])
+    if isinstance(node, Cut):
+        return f"{node.op} {node.axis}"
     return repr(node.table) if isinstance(node, Lookup) else node.op
 
 

@@ -316,7 +316,7 @@ class ExpressionMaker:
             return Call("abs", (a,), dtype)
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
-        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma")
+        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma", "sin", "cos", "atan")
         name = self.pick(EXACT_CALLS if self.exact else (*EXACT_CALLS, *inexact))
         if name in ("log", "rsqrt"):
             return Call(name, (Binary("+", size, one),), dtype)
@@ -327,6 +327,8 @@ class ExpressionMaker:
             return Call(name, (a, self.value(dtype, depth), self.value(dtype, depth)), dtype)
         if name == "exp":
             return Call(name, (Binary("min", a, one),), dtype)
+        if name in ("sin", "cos"):  # of large angles the last digit decides
+            return Call(name, (Binary("min", size, one),), dtype)
         return Call(name, (size if name == "sqrt" else a,), dtype)
 
     def _conditional(self, dtype: str, depth: int) -> Expr:

@@ -26,7 +26,9 @@ from .accesses import Access, element_variables
 from .instances import Program, Statement
 
 TOTAL = frozenset(("+", "-", "*", "min", "max"))
-TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "fma", "if_then_else"))
+TOTAL_CALLS = frozenset((
+    "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "fma", "sin", "cos", "atan", "if_then_else",
+))  # fmt: skip
 _ROUNDS = 4
 
 

@@ -169,6 +169,12 @@ _UNARY: Mapping[str, Builder] = {
     "Not": _unary("logical_not", lambda x, n, s: f"not {x}", "b"),
     "BitwiseNot": _unary("bitwise_not", lambda x, n, s: f"{n(255 if s.dtype() == 'uint8' else -1)} - {x}", "i"),
     "Identity": _unary("copy", lambda x, n, s: x, "fib"),
+    "Sin": _unary("sin", lambda x, n, s: f"T.sin({x})"),
+    "Cos": _unary("cos", lambda x, n, s: f"T.cos({x})"),
+    "Tan": _unary("tan", lambda x, n, s: f"T.sin({x}) / T.cos({x})"),
+    "Asin": _unary("asin", lambda x, n, s: f"T.atan({x} / T.sqrt(({n(1)} - {x}) * ({n(1)} + {x})))"),
+    "Acos": _unary("acos", lambda x, n, s: f"{n(2)} * T.atan(T.sqrt(({n(1)} - {x}) / ({n(1)} + {x})))"),
+    "Atan": _unary("atan", lambda x, n, s: f"T.atan({x})"),
     "Shrink": _unary(
         "shrink",
         lambda x, n, s: f"T.Select({x} < {n(-s.attribute('lambd', 0.5))}, {x} + {n(s.attribute('bias', 0.0))}, "

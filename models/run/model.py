@@ -22,8 +22,9 @@ from ...errors import UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
-from ..evaluate import chosen, looked_up, run_foreign
-from ..network import Branches, Called, Foreign, Lookup, Network, Operator, Tensor, problems
+from ..evaluate import chosen, cut, looked_up
+from ..fallback import run_foreign
+from ..network import Branches, Called, Cut, Foreign, Lookup, Network, Operator, Tensor, problems
 from .plan import plan
 from .report import Row, report
 
@@ -44,7 +45,8 @@ class Model:
 
     Inputs come in the order of `inputs`, or by name, and are C-contiguous arrays of exactly the declared shape and
     type; outputs come in the order of `outputs`, a single one alone.  A call with a dict gives a dict.  Nothing but
-    outputs without an `out` is allocated.  Calls from several threads wait for each other.
+    outputs without an `out` is allocated.  Of an output whose length is computed, `outputs` tell the largest, and what
+    comes back is the part of it that there is.  Calls from several threads wait for each other.
     """
 
     def __init__(self, network: Network, kernels: Mapping[str, Kernel], target: Target) -> None:
@@ -63,6 +65,7 @@ class Model:
             if isinstance(node, Branches)
         }
         self._segments = self._cut()
+        self._cuts = {node.outputs[0] for node in network.nodes if isinstance(node, Cut)}.intersection(network.outputs)
         self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
@@ -121,7 +124,16 @@ class Model:
             for segment in self._segments:
                 segment(profile)
             self._moves.take(arrays, results)
-        return tuple(results) if out is None else tuple(out)
+            found = [self._counted(name, result) for name, result in zip(self.network.outputs, results, strict=True)]
+        return tuple(found) if out is None or self._cuts else tuple(out)
+
+    def _counted(self, name: str, result: Array) -> Array:
+        """The part of an output that there is, where its length was computed (`network.Cut`)."""
+        if name not in self._cuts:
+            return result
+        part = result[tuple(map(slice, self.values[name].shape))]
+        part[...] = self.values[name]
+        return part
 
     def _checked_results(self, inputs: Sequence[Array], out: Sequence[Any]) -> list[Array]:
         if len(out) != len(self._results):
@@ -250,6 +262,8 @@ class Model:
                 found = run_foreign(node, arrays)
             elif isinstance(node, Lookup):
                 found = {node.outputs[0]: looked_up(node, arrays[node.inputs[0]])}
+            elif isinstance(node, Cut):
+                found = {node.outputs[0]: cut(node, *(arrays[name] for name in node.inputs))}
             else:
                 model = inner[chosen(node, arrays[node.inputs[0]])]
                 assert model is not None
@@ -372,6 +386,8 @@ class _Moves:
     def take(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
         """After a run."""
         for number, name in self._copied_out:
+            if name in self._model._cuts:
+                continue
             if name in self._inputs:
                 value = inputs[self._inputs[name]]
             elif name in self._model.plan.lent:
