@@ -19,7 +19,7 @@ from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.pads import pad_contents
 from ..ir.layout.index_map import IndexMap
 from ..ir.layout.pad_value import PadValue
-from ..ir.numbers import boundary_dtype, to_storage
+from ..ir.numbers import boundary_dtype, held_shape, to_storage
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import Layout, PrimFunc, written_buffers
 from .artifact import Argument, Shape
@@ -46,7 +46,9 @@ def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
 
 def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> Argument:
     element, lanes = dtypes.split_dtype(buffer.dtype)
-    shape = buffer.shape if lanes == 1 else (*buffer.shape, lanes)
+    if dtypes.is_packed(buffer.dtype):
+        element = "uint8"
+    shape = (*buffer.shape, *held_shape(buffer.dtype))
     if layout is None:
         return Argument(buffer.name, shape, shape, element, is_output=is_output)
     if lanes > 1:

@@ -121,7 +121,7 @@ class ProgramMaker(ExpressionMaker):
             if self.chance(2):
                 value = Select(self.certainly(), self.value(old.dtype), value)
             return Store(buffer, indices, value)
-        if self.chance(3) and not dtypes.is_bool(old.dtype):
+        if self.chance(3) and not dtypes.is_bool(old.dtype) and not dtypes.is_storage(old.dtype):
             op = self.pick(("+", "-", "max", "min", "*"))
             return Store(buffer, indices, Binary(op, old, self.value(old.dtype, 2)))
         return Store(buffer, indices, self.value(old.dtype))

@@ -42,7 +42,7 @@ _ERFC_LOG = (
     -0.02513761632144451, 0.004177960567176342, -0.00043588440166786313, 2.1217896573944017e-05,
 )  # fmt: skip
 
-_LIBM = ("exp", "log", "tanh", "erf", "pow")
+_LIBM = ("exp", "log", "tanh", "erf", "pow", "fmod")
 
 
 def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
@@ -59,7 +59,7 @@ def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
     if name in _SIMPLE:
         return _SIMPLE[name](_Float(out, dtype), *args)
     if name in _LIBM:
-        if base == "float32" and name != "pow":
+        if base == "float32" and name not in ("pow", "fmod"):
             return _POLYNOMIALS[name](_Float(out, dtype), *args)
         return _libm(out, name, args, dtype)
     raise CodegenError(f"no code for the function `{name}`")

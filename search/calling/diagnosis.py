@@ -129,7 +129,7 @@ def diagnose(record: Record, bench: Workbench | None = None, roof: Roof | None =
         found = _built(place, record, compiled=True)
         same = here.key == record.device_key
         if roof is None and same:
-            roof = _limits(place, record.device, record.dtype)
+            roof = _limits(place, record.device, task.work.peak_dtype)
     known = same or roof is not None
     note = "" if known else f"measured on {record.device_key}; the limits of that device are not known on {here.key}"
     return Diagnosis(record, task, schedule_text(record), found, roof, note)

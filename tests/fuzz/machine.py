@@ -162,7 +162,8 @@ class Machine:
         return value
 
 
-RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)} | {"uint8": (0, 255)}
+RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)}
+RANGES |= {f"uint{n}": (0, 2**n - 1) for n in (8, 16, 32, 64)}
 """The least and the greatest value of each integer type."""
 
 
@@ -261,6 +262,12 @@ class Writer:
             case Call(name="if_then_else"):
                 cond, a, b = map(self.expr, e.args)
                 return f"({a} if {cond} else {b})"
+            case Call(name="shift_left", args=(value, Const(value=int(count)))):
+                return _in_type(f"({self.expr(value)} * {1 << count})", e.dtype)
+            case Call(name="shift_right", args=(value, Const(value=int(count)))):
+                return f"({self.expr(value)} // {1 << count})"
+            case Call(name="bitwise_and", args=(value, Const(value=int(mask)))) if mask & (mask + 1) == 0:
+                return f"({self.expr(value)} % {mask + 1})"
             case Cast():
                 return _cast(self.expr(e.a), e.a.dtype, e.dtype)
             case LetExpr():

@@ -42,6 +42,7 @@ from ....ir.expr import (
     binary,
     conjuncts,
     const,
+    divisor_of,
     if_then_else,
 )
 from ....ir.node import walk
@@ -166,7 +167,7 @@ def load_or_constant(k: Kernel, cond: Expr, load: Expr, other: Expr, start: int 
         return None
     if any(isinstance(node, Load) for side in (cond, at) for node in walk(side)):
         return None
-    if any(isinstance(n, Binary) and n.op in ("//", "%") and not isinstance(n.b, Const) for n in walk(at)):
+    if any((by := divisor_of(n)) is not None and not isinstance(by, Const) for n in walk(at)):
         return None
     where = f"{k.pointer(buffer)}, {offset(k, at)}"
     otherwise, place = _constant(k, other.value, buffer.dtype, count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....ir import dtypes
 from ....ir.arith.linear import as_ramp
 from ....ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Select, binary, const
-from ....ir.functions import DOT_CALLS
+from ....ir.functions import DOT_CALLS, REINTERPRET, TRUNCATED_CALLS
 from ....ir.node import walk
 from ...neighbours import Picks, picks
 from ...passes.roundings import EXACT
@@ -52,6 +52,12 @@ def _call(k: Kernel, e: Call, start: int, count: int) -> str:
         return dot(k, e, write, count)
     if e.name == EXACT:
         return exact(k, e.args[0], write, count)
+    if e.name in TRUNCATED_CALLS:
+        return k.by_lane(e, start, count)
+    if e.name == REINTERPRET:
+        if dtypes.element(e.args[0].dtype) in k.types.by_lane:
+            return k.by_lane(e, start, count)
+        return f"as_{memory_type(e.dtype)}{count}({write(e.args[0])})"
     if e.name != "if_then_else":
         return call(k, e.name, [write(a) for a in e.args], e.dtype, count)
     return _choice(k, e, start, count)
