@@ -193,8 +193,8 @@ class Facts:
         if isinstance(expr, Cast) and not dtypes.is_float(expr.a.dtype):
             return _held(self._interval(expr.a, deep), _type_range(expr.dtype))
         if isinstance(expr, Call) and expr.name in INTEGER_CALLS:
-            a, b = (self._interval(arg, deep) for arg in expr.args)
-            return integer_calls.interval(expr.name, a, b, _type_range(expr.dtype), dtypes.bits(expr.dtype))
+            first, second = (self._interval(arg, deep) for arg in expr.args)
+            return integer_calls.interval(expr.name, first, second, _type_range(expr.dtype), dtypes.bits(expr.dtype))
         return _type_range(expr.dtype)
 
     def _binary(self, expr: Binary, deep: bool) -> Interval:

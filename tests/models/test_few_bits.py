@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,17 @@ import pytest
 from onnx import helper
 from onnx_models import value
 
+from stridesmith.backends.host import host_cpu
+from stridesmith.backends.llvm.compile import compile_assembly
+from stridesmith.backends.lower import lower
+from stridesmith.backends.render.llvm_module import generate as render
+from stridesmith.cost_model.features import FeatureMap
 from stridesmith.errors import ModelProblem
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.network import Operator
 from stridesmith.models.onnx import read
+from stridesmith.space.design.space import generate
 
 Array = np.ndarray[Any, Any]
 
@@ -149,3 +157,26 @@ def test_operators_on_bits_and_rests_are_programs(case: str) -> None:
     (found,) = evaluate(network, given).values()
     assert found.dtype == arrays[0].dtype
     assert found.tolist() == WANTED[case]
+
+
+def test_a_row_by_packed_weights_is_computed_in_vectors() -> None:
+    """One row on AVX-512: bytes are widened, halved and multiplied in whole registers, and no number is taken apart."""
+    target = replace(host_cpu(), threads=1)
+    if target.isa != "avx512":
+        pytest.skip("reads instructions of AVX-512")
+    rng = np.random.default_rng(0)
+    w, scale = rng.integers(0, 256, (256, 8, 16)).astype(np.uint8), np.ones((256, 8), np.float32)
+    func = _program(read(model({"w": w, "scale": scale}, ("float32", (1, 256)), K=256, N=256, bits=4, block_size=32)))
+    interface = {buffer.name: "constant" if buffer.name in ("w", "scale") else "fixed" for buffer in func.buffers}
+    space = generate(func, target, interface)
+    features = FeatureMap(space.sketches, target)
+    (sketch,) = space.sketches
+    drawn_at = np.asarray(sketch.draw(np.random.default_rng(0), 300))
+    best = drawn_at[np.argmin(features.estimate(0, drawn_at))]
+    text = compile_assembly(render(lower(sketch.schedule(best).func, target), target), target)
+    loop = max(re.split(r"^\.?L\w+:.*$", text, flags=re.M), key=lambda part: part.count("vfmadd"))
+    products = len(re.findall(r"\tvfmadd\w+ps\t.*zmm", loop))
+    assert products and not re.search(r"vcvtsi2ss|vmulss|vfmadd\w+ss|vpextr|vpinsr", loop)
+    assert len(re.findall(r"\tvcvtdq2ps\t%zmm", loop)) == products
+    instructions = [line for line in loop.splitlines() if re.match(r"\t[a-z]", line)]
+    assert len(instructions) <= 0.75 * 16 * products, "of which each product takes sixteen weights"
