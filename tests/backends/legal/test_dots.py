@@ -11,7 +11,6 @@ import pytest
 from scale import scaled
 
 from stridesmith.backends.cpu import compile_cpu, load_cpu
-from stridesmith.backends.data import arguments_of, pack
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.legal.program import as_function, legal
 from stridesmith.backends.llvm.compile import LinkedModule
@@ -128,19 +127,6 @@ def test_legal_programs_mean_what_lowered_ones_mean(name: str, signs: str) -> No
         np.testing.assert_array_equal(interpreted(lowered, a, b), want.reshape(-1))
         np.testing.assert_array_equal(interpreted(found, a, b), want.reshape(-1))
     assert nodes if signs in target.dot_signs else not nodes
-
-
-@pytest.mark.parametrize("k", [2, 3, 4])
-def test_three_of_four_steps_are_a_word(k: int) -> None:
-    """A reduction of three steps, as over the colours of an image, is padded to four; one of two stays a loop."""
-    target, (a, b) = TARGETS["vnni"], factors("us", k)
-    want, nodes = a.astype(np.int32) @ b.astype(np.int32), 0
-    for func in candidates("us", k, target, 2):
-        found = legal(lower(func, target), target)
-        nodes += sum(isinstance(n, Call) and n.name in DOT_CALLS for n in walk(found.body))
-        physical = [pack(argument, array) for argument, array in zip(arguments_of(func), (a, b), strict=False)]
-        np.testing.assert_array_equal(interpreted(found, *physical), want.reshape(-1))
-    assert bool(nodes) == (k > 2)
 
 
 def test_each_row_of_the_table_is_used_by_a_target() -> None:
