@@ -44,7 +44,8 @@ def ends(dtype: str) -> tuple[int, ...]:
     """Numbers of an integer type about which sums and products wrap around: its ends, and halves and roots of them."""
     low, high = dtypes.int_range(dtype)
     near = (low, low + 1, high - 1, high, low // 2, high // 2, high // 2 + 1, high // 3, low // 4 + 1)
-    return (*near, 1 << dtypes.bits(dtype) // 2, *((6364136223846793005, -2862933555777941757) if high >> 62 else ()))
+    large = (6364136223846793005, dtypes.wrap(-2862933555777941757, dtype)) if high >> 62 else ()
+    return (*near, 1 << dtypes.bits(dtype) // 2, *large)
 
 
 @lru_cache(maxsize=4096)

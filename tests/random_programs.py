@@ -221,7 +221,8 @@ class ProgramMaker(ExpressionMaker):
 
     def reduction(self, depth: int) -> Stmt:
         """Loops in any order around a block that initialises and updates an element for each spatial point."""
-        found = [b for b in self.targets if b.dtype != "bool" and dtypes.lanes(b.dtype) == 1]
+        kept = ("bool", *dtypes.STORAGE)
+        found = [b for b in self.targets if b.dtype not in kept and dtypes.lanes(b.dtype) == 1]
         if not found or self.unsure:
             return self.store()
         buffer = self.pick(found)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import ModelProblem
-from ..network import Array
 from ..operators.graph import Type
 from .microsoft import DOMAIN, Definition
 from .parts import Parts
@@ -54,14 +54,14 @@ def _zero(p: Parts, count: int, groups: int, bits: int) -> str | None:
     known = p.known(3)
     if known is None:
         raise _refused(p, "zero points that are computed; make them constants")
-    return p.constant(_unpacked(known.reshape(count, -1), bits)[:, :groups].astype(np.float32))
+    return p.constant(_unpacked(known.reshape(count, -1).astype(np.uint8), bits)[:, :groups].astype(np.float32))
 
 
-def _unpacked(rows: Array, bits: int) -> Array:
+def _unpacked(rows: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     """The numbers in the bytes of each row, of 4 bits the lower half first."""
     if bits == 8:
         return rows
-    return np.stack((rows & 15, rows >> 4), axis=-1).reshape(len(rows), -1)
+    return np.stack((rows & np.uint8(15), rows >> np.uint8(4)), axis=-1).reshape(len(rows), -1)
 
 
 def _refused(p: Parts, why: str) -> ModelProblem:

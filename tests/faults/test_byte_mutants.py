@@ -137,7 +137,8 @@ def mistakes(node: Any) -> Iterator[tuple[str, Any]]:
         for name in DOT_CALLS:
             if name != node.name:
                 yield f"{node.name} became {name}", lambda n, name=name: _named(n, name)
-        yield "sums of 16 bits", _saturated
+        if all(any(isinstance(n, Load) for n in walk(factor)) for factor in node.args[:2]):  # no sum of an offset
+            yield "sums of 16 bits", _saturated
     if isinstance(node, Store) and isinstance(node.value, Binary) and node.value.op == "-":
         yield "offset not corrected", lambda n: replace(n, value=n.value.a)
     if isinstance(node, Const) and node.dtype == "int32" and node.value < -(2**30):
@@ -177,7 +178,7 @@ def test_every_mistake_of_bytes_is_caught(name: str, monkeypatch: pytest.MonkeyP
     verified(func, candidate)
     nodes = enumerate(walk(seen[-1]))
     found = [(f"{text} at node {n}", n, change) for n, node in nodes for text, change in mistakes(node)]
-    assert len(found) >= 4
+    assert len(found) >= 3
     missed = []
     for text, number, change in found:
         mutant = ("mutant", lambda stmt, target, number=number, change=change: edit(stmt, number, change))
