@@ -59,7 +59,7 @@ def _opens(site: Site, out: Collector) -> None:
         elif item.kind == "reduce":
             sizes = _unrolls(item.extent)
             if axis == site.structure.dot:
-                sizes = [size for size in sizes if size % site.anchor.dot_steps == 0]
+                sizes = [size for size in sizes if size % site.anchor.dot_steps == 0] or [site.anchor.dot_steps]
         else:
             rows, sides = (WARP_ROWS, WARP_SIDE_ROWS) if site.target.warp > 1 else (ROWS, SIDE_ROWS)
             sizes = [t for t in (rows if axis == site.structure.row else sides) if t <= item.extent]
