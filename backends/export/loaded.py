@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-ALIGNMENT = 64
+ALIGNMENT = 64  # a cache line, as in `backends.memory`
 _DTYPES = {
     "bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "int4": "int8", "uint4": "uint8",
 }  # fmt: skip

@@ -53,7 +53,7 @@ def _read(out: Builder, pointer: str, dtype: str, align: int) -> str:
 
 
 def _load_lanes(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
-    """Lanes that do not lie next to each other, one by one."""
+    """Load lanes that are no neighbours, one by one."""
     if dtypes.lanes(buffer.dtype) != 1:
         raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
     one = dtypes.element(dtype)

@@ -259,15 +259,8 @@ class Writer:
                 return _in_type(text, e.dtype) if op in ("+", "-", "*") and is_int(e.dtype) else text
             case Select():
                 return f"pick({self.expr(e.cond)}, {self.expr(e.a)}, {self.expr(e.b)})"
-            case Call(name="if_then_else"):
-                cond, a, b = map(self.expr, e.args)
-                return f"({a} if {cond} else {b})"
-            case Call(name="shift_left", args=(value, Const(value=int(count)))):
-                return _in_type(f"({self.expr(value)} * {1 << count})", e.dtype)
-            case Call(name="shift_right", args=(value, Const(value=int(count)))):
-                return f"({self.expr(value)} // {1 << count})"
-            case Call(name="bitwise_and", args=(value, Const(value=int(mask)))) if mask & (mask + 1) == 0:
-                return f"({self.expr(value)} % {mask + 1})"
+            case Call():
+                return self.call(e)
             case Cast():
                 return _cast(self.expr(e.a), e.a.dtype, e.dtype)
             case LetExpr():
@@ -277,6 +270,21 @@ class Writer:
                 self.buffers[e.buffer.name] = e.buffer
                 return name.format(e.buffer.name, ", ".join(map(self.expr, e.indices)))
         raise NotImplementedError(type(e).__name__)
+
+    def call(self, e: Call) -> str:
+        args = [self.expr(arg) for arg in e.args]
+        if e.name == "if_then_else":
+            cond, a, b = args
+            return f"({a} if {cond} else {b})"
+        second = e.args[1]
+        assert isinstance(second, Const)
+        number = int(second.value)
+        if e.name == "shift_left":
+            return _in_type(f"({args[0]} * {1 << number})", e.dtype)
+        if e.name == "shift_right":
+            return f"({args[0]} // {1 << number})"
+        assert e.name == "bitwise_and" and number & (number + 1) == 0
+        return f"({args[0]} % {number + 1})"
 
     def emit(self, depth: int, line: str) -> None:
         self.lines.append(" " * depth + line)
