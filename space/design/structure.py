@@ -88,21 +88,13 @@ def reductions_in_subgroups(anchor: Anchor, target: Target) -> list[int]:
 
 
 def dot_axis(anchor: Anchor, target: Target) -> int | None:
-    """The longest reduction with a dimension of its own in both factors, of more steps than one product has.
-
-    Where there are other reductions around it, three of four steps are enough, as over the colours of an image: the
-    fourth is padding.
-    """
+    """The longest reduction with a dimension of its own in both factors, of more steps than one product has."""
     if anchor.signs not in target.dot_signs:
         return None
     factors = [anchor.operands[f] for f in anchor.factors]
     own = [a for a in anchor.reduce if all(f.source != "other" and f.plain_dim(a) is not None for f in factors)]
     axis = max(own, key=lambda a: anchor.axes[a].extent, default=None)
-    if axis is None:
-        return None
-    is_alone = all(anchor.axes[a].extent == 1 for a in anchor.reduce if a != axis)
-    extent, steps = anchor.axes[axis].extent, anchor.dot_steps
-    return axis if (extent > steps if is_alone else 4 * extent >= 3 * steps) else None
+    return axis if axis is not None and anchor.axes[axis].extent > anchor.dot_steps else None
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def _opens(site: Site, out: Collector) -> None:
             if 1 < item.extent <= 11 and item.extent not in sizes:
                 sizes.append(item.extent)
             if axis == site.structure.dot:
-                sizes = [size for size in sizes if size % site.anchor.dot_steps == 0] or [site.anchor.dot_steps]
+                sizes = [size for size in sizes if size % site.anchor.dot_steps == 0]
         else:
             rows, sides = (WARP_ROWS, WARP_SIDE_ROWS) if site.target.warp > 1 else (ROWS, SIDE_ROWS)
             sizes = [t for t in (rows if axis == site.structure.row else sides) if t <= item.extent]

@@ -11,7 +11,6 @@ import pytest
 from scale import scaled
 
 from stridesmith.backends.cpu import compile_cpu, load_cpu
-from stridesmith.backends.data import arguments_of, pack
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.legal.program import as_function, legal
 from stridesmith.backends.llvm.compile import LinkedModule
@@ -130,35 +129,6 @@ def test_legal_programs_mean_what_lowered_ones_mean(name: str, signs: str) -> No
     assert nodes if signs in target.dot_signs else not nodes
 
 
-@pytest.mark.parametrize("colours", [2, 3, 4])
-def test_three_of_four_steps_are_a_word(colours: int) -> None:
-    """A reduction of three steps beside others, as over the colours of an image, is padded to four; of two it stays."""
-    func = parse(f"""
-@T.prim_func
-def main(a: T.Buffer((7, 5, {colours}), "uint8"), b: T.Buffer((5, {colours}, 20), "int8"),
-         c: T.Buffer((7, 20), "int32")):
-    for i, j, r, k in T.grid(7, 20, 5, {colours}):
-        with T.block("sum"):
-            vi, vj, vr, vk = T.axis.remap("SSRR", [i, j, r, k])
-            with T.init():
-                c[vi, vj] = T.int32(0)
-            c[vi, vj] = c[vi, vj] + T.Cast("int32", a[vi, vr, vk]) * T.Cast("int32", b[vr, vk, vj])
-""")
-    assert isinstance(func, PrimFunc)
-    target, rng, steps = TARGETS["vnni"], np.random.default_rng(0), []
-    a = rng.integers(0, 256, (7, 5, colours)).astype(np.uint8)
-    b = rng.integers(-128, 128, (5, colours, 20)).astype(np.int8)
-    want = np.einsum("irk,rkj->ij", a.astype(np.int32), b.astype(np.int32))
-    for sketch in (s for s in space_of(func, target, {"a": "free", "b": "free"}).sketches if ",dot=" in s.name):
-        for choice in sketch.draw(np.random.default_rng(1), 2):
-            candidate = sketch.schedule(choice).func
-            found = legal(lower(candidate, target), target)
-            physical = [pack(argument, array) for argument, array in zip(arguments_of(candidate), (a, b), strict=False)]
-            np.testing.assert_array_equal(interpreted(found, *physical), want.reshape(-1))
-            steps += [n for n in walk(found.body) if isinstance(n, Call) and n.name in DOT_CALLS]
-    assert bool(steps) == (colours > 2)
-
-
 def test_each_row_of_the_table_is_used_by_a_target() -> None:
     """The targets above leave no instruction out."""
     rows = {t: [row for row in DOT_PRODUCTS if _has(t, row.needs)] for t in TARGETS.values()}
@@ -240,6 +210,18 @@ def test_the_instruction_is_that_of_the_table(target: str, signs: str, instructi
     lowered = lower(func, machine)
     text = LinkedModule([generate(lowered, machine)], [entry_name(lowered.name)], machine, triple).assembly()
     assert instruction in text and other not in text
+
+
+@pytest.mark.parametrize("signs", ["ss", "uu"])
+@pytest.mark.parametrize("target, accumulates", [("vnni", True), ("avxvnni", True), ("avx512", False), ("avx2", False)])
+def test_pairs_are_added_up_by_the_instruction_that_multiplies_them(target: str, accumulates: bool, signs: str) -> None:
+    """Bytes of equal signs outside of nests, for which no sum stands beside a tile: products of 16 bits in pairs.
+
+    Where one is added to what another one has just given, LLVM may take a product and a sum instead.
+    """
+    machine, lowered = TARGETS[target], words_program(f"dot_4x8packed_{signs}", 8)
+    module = LinkedModule([generate(lowered, machine)], [entry_name(lowered.name)], machine, "x86_64-unknown-linux-gnu")
+    assert ("vpdpwssd" in module.assembly()) == accumulates
 
 
 def test_a_requantised_sum_is_a_program_of_the_language() -> None:
