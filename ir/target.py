@@ -8,6 +8,7 @@ from typing import Any
 
 from . import dtypes
 from .isa import ON_CPU, ON_GPU, PAIRS, SIGNS, VECTORS, Execution, dot_product, dot_steps
+from .numbers import BITS
 
 KINDS = ("cpu", "opencl")
 BYTE_DOTS = "cl_khr_integer_dot_product"
@@ -149,6 +150,17 @@ class Target(metaclass=_FromText):
     def has_avx512_builtins(self) -> bool:
         """Whether programs for an OpenCL device may use Clang's functions for single instructions of AVX-512."""
         return self.kind == "opencl" and AVX512_BUILTINS in self.features.split()
+
+    @property
+    def computed_as_float(self) -> frozenset[str]:
+        """Floats of 16 and 8 bits that an OpenCL device holds as float32 and rounds after every operation."""
+        native = "cl_khr_fp16" in self.features.split()
+        return frozenset(BITS if native else (*BITS, "float16"))
+
+    def has_masked_vectors(self, dtype: str) -> bool:
+        """Whether the compiler of an OpenCL device loads and stores lanes of such vectors by one instruction."""
+        base = dtypes.element(dtype) in ("float32", "float64", "int32")
+        return self.has_avx512_builtins and base and dtypes.nbytes(dtype) in (16, 32, 64)
 
     @property
     def has_thread_pool(self) -> bool:

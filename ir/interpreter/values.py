@@ -33,9 +33,11 @@ from ..expr import (
     Undef,
     Var,
     as_conditional,
+    where_within,
 )
 from ..functions import (
     DOT_CALLS,
+    LOAD_WITHIN,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
@@ -311,8 +313,9 @@ class Evaluator:
     def _call(self, nest: Nest, e: Call) -> Value:
         if e.name == "if_then_else":
             return self._conditional(nest, e)
-        if e.name == MASKED_LOAD:
-            return self._conditional(nest, as_conditional(e))
+        if e.name in (MASKED_LOAD, LOAD_WITHIN):
+            masked = where_within(e) if e.name == LOAD_WITHIN else e
+            return self._conditional(nest, as_conditional(masked))
         if e.name == REINTERPRET:
             given, undef = self(nest, e.args[0])
             found = reinterpreted(e.args[0].dtype, e.dtype, given)
