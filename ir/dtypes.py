@@ -12,6 +12,8 @@ from .caches import cached
 
 STORAGE = ("int4", "uint4", "float8_e4m3fn", "float8_e5m2")
 """Types that operations compare and convert, and that no other one computes in."""
+HELD_AS_BITS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Floats that NumPy has not."""
 SCALAR_TYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "bfloat16", "float32", "float64", *STORAGE,

@@ -8,7 +8,6 @@ from typing import Any
 
 from . import dtypes
 from .isa import ON_CPU, ON_GPU, PAIRS, SIGNS, VECTORS, Execution, dot_product, dot_steps
-from .numbers import BITS
 
 KINDS = ("cpu", "opencl")
 BYTE_DOTS = "cl_khr_integer_dot_product"
@@ -155,7 +154,7 @@ class Target(metaclass=_FromText):
     def computed_as_float(self) -> frozenset[str]:
         """Floats of 16 and 8 bits that an OpenCL device holds as float32 and rounds after every operation."""
         native = "cl_khr_fp16" in self.features.split()
-        return frozenset(BITS if native else (*BITS, "float16"))
+        return frozenset(dtypes.HELD_AS_BITS if native else (*dtypes.HELD_AS_BITS, "float16"))
 
     def has_masked_vectors(self, dtype: str) -> bool:
         """Whether the compiler of an OpenCL device loads and stores lanes of such vectors by one instruction."""
