@@ -324,7 +324,7 @@ class ExpressionMaker:
             return self._integer_call(a, dtype, depth)
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
-        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma", "fma")
+        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", *(3 * ("fma",)))
         name = self.pick((*EXACT_CALLS, "fmod") if self.exact else (*EXACT_CALLS, "fmod", *inexact))
         if name == "fmod":
             return Call(name, (a, self.divisor(dtype, depth)), dtype)

@@ -49,7 +49,7 @@ def numbers(dtype: str) -> NDArray[Any]:
     low, high = dtypes.int_range(dtype)
     some = [low, low + 1, high, high - 1, low // 2, high // 2, high // 2 + 1, 0, 1, 2, 3, 7, 8, 9, 15, 16, 100, 127]
     some += [128, 200, 255, 448, 464, 465, 32767, 65535, 2**24 + 1, 2**31, 2**53 + 1, -1, -7, -128]
-    return np.array([dtypes.wrap(n, dtype) for n in some], object).astype(boundary_dtype(dtype))
+    return np.fromiter((dtypes.wrap(int(n), dtype) for n in some), boundary_dtype(dtype))
 
 
 def agree(func: PrimFunc, arrays: list[Any], target: str) -> Any:
