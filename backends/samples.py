@@ -113,7 +113,8 @@ def make_samples(func: PrimFunc, reference: Reference, seed: int, first: bool = 
     exact = _exact_sample(func, reference, numerics, rng)
     if not any(dtypes.is_float(b.dtype) for b in func.buffers):
         own = exact or _integer_sample(func, reference, rng, 4)
-        return (own,) if first or not _has_few_bits(func) else (own, _whole_sample(func, reference, rng))
+        is_few = any(_is_few(buffer.dtype) for buffer in input_buffers(func))
+        return (own, _whole_sample(func, reference, rng)) if is_few and not first else (own,)
     if exact and first:
         return (exact,)
     normal = _normal_sample(func, reference, numerics, rng)
@@ -242,10 +243,6 @@ def _integer_sample(
     expected = _checked(_given_by(reference, _widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
     return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
-
-
-def _has_few_bits(func: PrimFunc) -> bool:
-    return any(_is_few(buffer.dtype) for buffer in input_buffers(func))
 
 
 def _is_few(dtype: str) -> bool:

@@ -33,20 +33,17 @@ def as_arithmetic(call: Call) -> Expr | None:
         return None
     most, number = dtypes.int_range(call.dtype)[1], int(b.value)
     if call.name in TRUNCATED_CALLS:
-        return _truncated(call.name, a, b) if number > 0 else None
+        floor, rest, zero = Binary(TRUNCATED_CALLS[call.name], a, b), Binary("%", a, b), Const(0, b.dtype)
+        is_off = Binary("and", Binary("<", a, zero), Binary("!=", rest, zero))
+        is_quotient = call.name == "truncdiv"
+        step = Select(is_off, Const(1, b.dtype) if is_quotient else b, zero)
+        return Binary("+" if is_quotient else "-", floor, step) if number > 0 else None
     if call.name == "bitwise_and":
         is_mask = 0 <= number < most and number & (number + 1) == 0
         return Binary("%", a, Const(number + 1, call.dtype)) if is_mask else None
     if not 0 <= number < dtypes.bits(call.dtype) or 1 << number > most:
         return None
     return Binary("*" if call.name == "shift_left" else "//", a, Const(1 << number, call.dtype))
-
-
-def _truncated(name: str, a: Expr, b: Const) -> Expr:
-    floor, rest, zero = Binary(TRUNCATED_CALLS[name], a, b), Binary("%", a, b), Const(0, b.dtype)
-    is_off = Binary("and", Binary("<", a, zero), Binary("!=", rest, zero))
-    step = Select(is_off, Const(1, b.dtype) if name == "truncdiv" else b, zero)
-    return Binary("+" if name == "truncdiv" else "-", floor, step)
 
 
 def floored(call: Call, a: Interval, b: Interval) -> Expr | None:
@@ -81,7 +78,10 @@ def fold(call: Call) -> Const | None:
 def interval(name: str, a: Interval, b: Interval, own: Interval, width: int) -> Interval:
     """What a call lies between, of operands in intervals and of a type with the range `own` and so many bits."""
     if name in BIT_CALLS:
-        return _of_bits(name, a, b, own)
+        positive = [side[1] for side in (a, b) if side[0] >= 0]
+        if name == "bitwise_and":
+            return (0, min(positive)) if positive else own
+        return (0, (1 << max(positive).bit_length()) - 1) if len(positive) == 2 else own
     if name in SHIFT_CALLS:
         if b[0] < 0 or b[1] >= width:
             return own
@@ -96,10 +96,3 @@ def interval(name: str, a: Interval, b: Interval, own: Interval, width: int) -> 
         return (-size, size) if own[0] <= -size and size <= own[1] else own
     most = min(max(abs(b[0]), abs(b[1]), 1) - 1, max(abs(a[0]), abs(a[1])))
     return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
-
-
-def _of_bits(name: str, a: Interval, b: Interval, own: Interval) -> Interval:
-    positive = [side[1] for side in (a, b) if side[0] >= 0]
-    if name == "bitwise_and":
-        return (0, min(positive)) if positive else own
-    return (0, (1 << max(positive).bit_length()) - 1) if len(positive) == 2 else own

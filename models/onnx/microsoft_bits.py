@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import ModelProblem
 from ..operators.graph import Type
@@ -54,14 +53,10 @@ def _zero(p: Parts, count: int, groups: int, bits: int) -> str | None:
     known = p.known(3)
     if known is None:
         raise _refused(p, "zero points that are computed; make them constants")
-    return p.constant(_unpacked(known.reshape(count, -1).astype(np.uint8), bits)[:, :groups].astype(np.float32))
-
-
-def _unpacked(rows: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """The numbers in the bytes of each row, of 4 bits the lower half first."""
-    if bits == 8:
-        return rows
-    return np.stack((rows & np.uint8(15), rows >> np.uint8(4)), axis=-1).reshape(len(rows), -1)
+    rows = known.reshape(count, -1).astype(np.uint8)
+    if bits == 4:  # of which a byte has the first in its lower half
+        rows = np.stack((rows & np.uint8(15), rows >> np.uint8(4)), axis=-1).reshape(count, -1)
+    return p.constant(rows[:, :groups].astype(np.float32))
 
 
 def _refused(p: Parts, why: str) -> ModelProblem:
