@@ -15,7 +15,7 @@ import numpy as np
 from ..backends.samples import Reference
 from ..errors import InternalError, ModelProblem, UsageError
 from ..ir.caches import cached
-from ..ir.numbers import bfloat16_bits
+from ..ir.numbers import BITS, HALF_BYTES, boundary_dtype, to_storage
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
 from .fallback import run_foreign
@@ -61,16 +61,18 @@ def _program(network: Network, node: Operator, values: Mapping[str, Array]) -> d
     results = {}
     for param, name in zip(names[len(node.inputs) :], node.outputs, strict=True):
         dtype = network.tensors[name].dtype
-        narrow = dtype == "bfloat16"  # which NumPy has only with a package that programs do without
-        results[name] = bfloat16_bits(found[param]) if narrow else found[param].astype(dtype, copy=False)
+        narrow = dtype in BITS  # which NumPy has only with a package that programs do without
+        held = np.asarray(to_storage(dtype, found[param])) if narrow else found[param]
+        results[name] = held.astype(boundary_dtype(dtype), copy=False)
     return results
 
 
 def _as_told(network: Network, name: str, value: Array) -> Array:
-    """A tensor in the type that the network says; bits of bfloat16 in that of ml_dtypes, where a model brings it."""
+    """A tensor in the type that the network says; of those of ml_dtypes in these, where a model brings them."""
     tensor = network.tensors.get(name)
-    narrow = tensor is not None and tensor.dtype == "bfloat16" and value.dtype == np.uint16
-    return value.view("bfloat16") if narrow else value
+    if tensor is None or tensor.dtype not in (*BITS, *HALF_BYTES) or value.dtype != boundary_dtype(tensor.dtype):
+        return value
+    return value.view(tensor.dtype)
 
 
 @cached(512)

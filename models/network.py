@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from ..ir.numbers import BITS, HALF_BYTES, boundary_dtype
 from ..ir.passes.renaming import canonical
 from ..ir.stmt import PrimFunc
 
@@ -247,8 +248,10 @@ def _wrong_constants(network: Network) -> Iterator[str]:
     """Where the array of a constant has another shape or type than its tensor."""
     for name, array in network.constants.items():
         tensor = network.tensors.get(name)
-        told = "bfloat16" if tensor and tensor.dtype == "bfloat16" and array.dtype == np.uint16 else str(array.dtype)
-        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):  # NumPy has the bits of bfloat16
+        # NumPy has the bits of some types alone.
+        is_held = tensor and tensor.dtype in (*BITS, *HALF_BYTES) and array.dtype == boundary_dtype(tensor.dtype)
+        told = tensor.dtype if tensor and is_held else str(array.dtype)
+        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):
             found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
             yield f"constant `{name}` is {found}, its tensor {wanted}"
 

@@ -53,7 +53,7 @@ _ATAN = (
     0.04250498861074448, -0.015956902876496315, 0.0028236389625817537,
 )  # fmt: skip
 
-_LIBM = ("exp", "log", "tanh", "erf", "pow", "sin", "cos", "atan")
+_LIBM = ("exp", "log", "tanh", "erf", "pow", "fmod", "sin", "cos", "atan")
 
 
 def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:

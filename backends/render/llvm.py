@@ -38,8 +38,11 @@ from ...ir.functions import (
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
     PREFETCH,
+    REINTERPRET,
+    SHIFT_CALLS,
     TO_INT_CALLS,
     TRUNC_TO_INT32,
+    TRUNCATED_CALLS,
 )
 from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
@@ -396,6 +399,22 @@ def _bitwise(p: Printer, expr: Call) -> Value:
     return p.out.computed(p.out.emit(f"{_BITWISE[expr.name]} {value_type(expr.dtype)} {operands}"), expr.dtype)
 
 
+def _shift(p: Printer, expr: Call) -> Value:
+    a, b = (p.operand(arg) for arg in expr.args)
+    return p.out.computed(arith.shift(p.out, expr.name, a, b, expr.dtype), expr.dtype)
+
+
+def _truncated(p: Printer, expr: Call) -> Value:
+    a, b = (p.operand(arg) for arg in expr.args)
+    return p.out.computed(arith.truncated(p.out, expr.name, a, b, expr.dtype), expr.dtype)
+
+
+def _reinterpret(p: Printer, expr: Call) -> Value:
+    (value,) = expr.args
+    name = arith.reinterpret(p.out, p.operand(value), p.dtype(value), expr.dtype)
+    return p.out.computed(name, expr.dtype)
+
+
 def _dot(p: Printer, expr: Call) -> Value:
     return dot_of_words(p.out, expr.name, [p.operand(a) for a in expr.args], expr.dtype)
 
@@ -552,7 +571,8 @@ EXPRESSIONS: Mapping[type[Expr], Callable[[Printer, Any], Value]] = {
 }  # fmt: skip
 CALLS: Mapping[str, Callable[[Printer, Call], Value]] = {
     "if_then_else": _if_then_else, MASKED_LOAD: _masked_load, EXACT: _exact, MULTIPLY_ACCUMULATE: _multiply_accumulate,
-    **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), _dot),
+    **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys(SHIFT_CALLS, _shift), REINTERPRET: _reinterpret,
+    **dict.fromkeys(TRUNCATED_CALLS, _truncated), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), _dot),
     **dict.fromkeys(TO_INT_CALLS, _to_int),
 }  # fmt: skip
 """Functions that are not those of `math`."""

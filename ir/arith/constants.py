@@ -12,7 +12,7 @@ from ..functions import BIT_CALLS
 from ..numbers import convert
 
 # Integers up to 2 to this power are exact.
-_EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+_EXACT_BITS = {"float8_e4m3fn": 4, "float8_e5m2": 3, "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
 def rounded(value: float, dtype: str) -> float:

@@ -12,6 +12,7 @@ from . import (
     bytewise,
     convolutions,
     determinants,
+    few_bits,
     indexing,
     integers,
     movement,
@@ -34,7 +35,7 @@ from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers, bytewise, recurrent, selection, scattering, sampling, signal, determinants, suppression, trees,
+    integers, bytewise, few_bits, recurrent, selection, scattering, sampling, signal, determinants, suppression, trees,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

@@ -22,6 +22,7 @@ from ...errors import UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
+from ...ir.numbers import BITS, HALF_BYTES, is_passed_as
 from ..evaluate import chosen, cut, looked_up
 from ..fallback import run_foreign
 from ..network import Branches, Called, Cut, Foreign, Lookup, Network, Operator, Tensor, problems
@@ -286,7 +287,7 @@ class Model:
         argument = lying.argument
         raw = self._chain.read(self.plan.places[name], lying.nbytes).view(numpy_dtype(argument.dtype))
         found = unpack(argument, raw.reshape(argument.physical_shape))
-        return found.view("bfloat16") if argument.dtype == "bfloat16" else found
+        return found.view(argument.dtype) if argument.dtype in (*BITS, *HALF_BYTES) else found
 
     def _write(self, name: str, array: Array) -> None:
         """Put a tensor, as the network has it, where it belongs."""
@@ -309,7 +310,7 @@ class _Expected:
     """What an array of the caller must be; one that no program touches may have any type that NumPy knows."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str, native: bool) -> None:
-        self.name, self.shape, self.native = name, shape, native
+        self.name, self.shape, self.told, self.native = name, shape, dtype, native
         self.dtype = numpy_dtype(dtype) if native else np.dtype(dtype)
 
     def empty(self) -> Array:
@@ -317,7 +318,7 @@ class _Expected:
         return np.empty(self.shape, self.dtype)
 
     def checked(self, array: Any, flags: int) -> Array:
-        """The array, a bfloat16 one as its bits.  Raises TypeError or ValueError for what does not fit."""
+        """The array, one of ml_dtypes as what kernels take.  Raises TypeError or ValueError for what does not fit."""
         if type(array) is np.ndarray and array.dtype == self.dtype and array.shape == self.shape:  # noqa: SIM102
             if array.flags.num & flags == flags:
                 return array
@@ -325,8 +326,8 @@ class _Expected:
             array = np.asarray(array)
         if not isinstance(array, np.ndarray):
             raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
-        if self.native and array.dtype.name == "bfloat16" and self.dtype == np.uint16:
-            return self.checked(array.view(np.uint16), flags)
+        if self.native and is_passed_as(self.told, array.dtype):
+            return self.checked(array.view(self.dtype), flags)
         if array.dtype != self.dtype:
             raise TypeError(f"`{self.name}` must have dtype {self.dtype}, but got {array.dtype}")
         if array.shape != self.shape:
@@ -396,7 +397,8 @@ class _Moves:
                 value = self._model._read(name)
             if value.shape != out[number].shape:
                 raise UsageError(f"the output `{name}` came out as {list(value.shape)}, not {list(out[number].shape)}")
-            out[number][...] = value if value.dtype.name != "bfloat16" else value.view(out[number].dtype)
+            special = value.dtype.name in (*BITS, *HALF_BYTES)
+            out[number][...] = value.view(out[number].dtype) if special else value
         for _, _, block in self._attached:
             self._attach(block, None)
 
