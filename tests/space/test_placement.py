@@ -495,3 +495,33 @@ def test_a_stage_needs_no_index_that_a_condition_protects() -> None:
     sch.cache_read("use", 0, "global")
     sch.compute_at("a_global", "i")
     same(sch, DIVIDED)
+
+
+TURNED = """
+@T.prim_func
+def main(a: T.Buffer((3, 4), "float32"), c: T.Buffer((4,), "float32")):
+    p = T.alloc_buffer((3, 4), "float32")
+    for o in range(3):
+        for u, i in T.grid(2, 4):
+            with T.block("part"):
+                vq = T.axis.spatial(3, u * 3 + o - FIRST)
+                vi = T.axis.spatial(4, i)
+                T.where(u * 3 + o >= FIRST and u * 3 + o < FIRST + 3)
+                p[vq, vi] = a[vq, vi] * T.float32(2)
+    for j, q in T.grid(4, 3):
+        with T.block("sum"):
+            vj, vr = T.axis.remap("SR", [j, q])
+            with T.init():
+                c[vj] = T.float32(0)
+            c[vj] = c[vj] + p[vr, vj]
+"""
+
+
+def test_a_reduction_does_not_follow_parts_that_come_in_another_order() -> None:
+    """Condition (6) of reverse_compute_at: the first point of the reduction, with the init, would not be the first."""
+    with pytest.raises(ScheduleError, match=r"\(6\) the init of block `sum` would come too late"):
+        schedule(TURNED.replace("FIRST", "1")).reverse_compute_at("sum", "o")
+    straight = TURNED.replace("FIRST", "0")
+    sch = schedule(straight)
+    sch.reverse_compute_at("sum", "o")
+    same(sch, straight)
