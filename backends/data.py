@@ -17,7 +17,7 @@ from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.pads import pad_contents
 from ..ir.layout.layout import Layout
-from ..ir.numbers import boundary_dtype, to_storage
+from ..ir.numbers import boundary_dtype, held_shape, to_storage
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import PrimFunc, written_buffers
 from .artifact import Argument
@@ -43,7 +43,9 @@ def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
 
 def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> Argument:
     element, lanes = dtypes.split_dtype(buffer.dtype)
-    shape = buffer.shape if lanes == 1 else (*buffer.shape, lanes)
+    if dtypes.is_packed(buffer.dtype):
+        element = "uint8"
+    shape = (*buffer.shape, *held_shape(buffer.dtype))
     if layout is None:
         return Argument(buffer.name, Layout.plain(shape), element, is_output)
     if lanes > 1:

@@ -24,7 +24,7 @@ from ..space.design.program import product_factors
 from ..space.primitives.reduction import update_of
 from ..space.tree import block_stores, find_block, producers
 
-KEEP_ZERO = ("tanh", "erf", "abs", "sqrt", "floor", "ceil", "nearbyint")
+KEEP_ZERO = ("tanh", "erf", "abs", "sqrt", "floor", "ceil", "nearbyint", "sin", "atan")
 OPERATIONS: Mapping[str, Callable[[float, float], float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "min": min, "max": max,
 }  # fmt: skip

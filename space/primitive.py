@@ -16,6 +16,7 @@ from functools import cached_property, wraps
 from random import Random
 from typing import Any, get_type_hints
 
+from ..ir.affine.guard import Unknown
 from ..ir.caches import cached
 from ..ir.layout.index_map import IndexMap
 from ..ir.layout.layout import Layout
@@ -166,7 +167,7 @@ class Primitive:
             return rewrite(*program, *positional, **named)
         except ScheduleError as error:
             raise error.at(self.name, dict(arguments)) from None
-        except ValueError as error:
+        except (ValueError, Unknown) as error:
             raise ScheduleError("{error}", error=str(error)).at(self.name, dict(arguments)) from error
 
 

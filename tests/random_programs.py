@@ -122,7 +122,7 @@ class ProgramMaker(ExpressionMaker):
             if self.chance(2):
                 value = Select(self.certainly(), self.value(old.dtype), value)
             return Store(buffer, indices, value)
-        if self.chance(3) and not dtypes.is_bool(old.dtype):
+        if self.chance(3) and not dtypes.is_bool(old.dtype) and not dtypes.is_storage(old.dtype):
             op = self.pick(("+", "-", "max", "min", "*"))
             return Store(buffer, indices, Binary(op, old, self.value(old.dtype, 2)))
         return Store(buffer, indices, self.value(old.dtype))
@@ -223,7 +223,8 @@ class ProgramMaker(ExpressionMaker):
 
     def reduction(self, depth: int) -> Stmt:
         """Loops in any order around a block that initialises and updates an element for each spatial point."""
-        found = [b for b in self.targets if b.dtype != "bool" and dtypes.lanes(b.dtype) == 1]
+        kept = ("bool", *dtypes.STORAGE)
+        found = [b for b in self.targets if b.dtype not in kept and dtypes.lanes(b.dtype) == 1]
         if not found or self.unsure:
             return self.store()
         buffer = self.pick(found)

@@ -14,8 +14,9 @@ state for every element (`memory`), and raises `InterpreterError` on
 9. a view that is longer than the memory that it names.
 
 The init of a block runs before each instance whose reduce iterators are all 0.
-Loops of every kind run in order.  A bfloat16 array is passed as the uint16 array
-of its bits, or as one of the type that the package ml_dtypes gives to NumPy.
+Loops of every kind run in order.  An array of bfloat16 or float8 is passed as one of
+its bits, uint16 or uint8, one of int4 or uint4 as int8 or uint8; or each as one of the
+type that the package ml_dtypes gives to NumPy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from .. import dtypes
 from ..expr import Buffer, Const, Var
 from ..layout.layout import Layout
-from ..numbers import boundary_dtype, numpy_dtype
+from ..numbers import boundary_dtype, held_shape, is_passed_as, numpy_dtype
 from ..script.programs import Program, func_of
 from ..stmt import PrimFunc, written_buffers
 from .hazards import views
@@ -107,13 +108,14 @@ def _checked(param: Buffer, given: Any, written: bool) -> NDArray[Any]:
         given = np.asarray(given)
     if not isinstance(given, np.ndarray):
         raise InterpreterError(f"`{param.name}` must be a NumPy array, but got {type(given).__name__}")
-    width = dtypes.lanes(param.dtype)
-    shape = param.shape if width == 1 else (*param.shape, width)
+    shape = (*param.shape, *held_shape(param.dtype))
     if given.shape != shape:
         raise InterpreterError(f"`{param.name}` has shape {shape}, but the array has {given.shape}")
-    array: NDArray[Any] = given.view(np.uint16) if given.dtype.name == "bfloat16" else given
-    if array.dtype != boundary_dtype(param.dtype):
-        expected = f"{param.dtype}, passed as uint16" if dtypes.element(param.dtype) == "bfloat16" else param.dtype
+    wanted = boundary_dtype(param.dtype)
+    array: NDArray[Any] = given.view(wanted) if is_passed_as(param.dtype, given.dtype) else given
+    if array.dtype != wanted:
+        same = wanted == dtypes.element(param.dtype)
+        expected = param.dtype if same else f"{param.dtype}, passed as {wanted}"
         raise InterpreterError(f"`{param.name}` has dtype {expected}, but the array has {given.dtype}")
     if written and not array.flags.writeable:
         raise InterpreterError(f"`{param.name}` is an output, but the array is read-only")

@@ -139,7 +139,7 @@ def _constants(
 
 
 def _bits(array: Array, dtype: str) -> Array:
-    """A constant as NumPy holds elements of its type; bfloat16 as its bits."""
+    """A constant as NumPy holds elements of its type; floats that it does not have as their bits."""
     held = numpy_dtype(dtype)
     return array if array.dtype == held else array.view(held)
 

@@ -25,7 +25,7 @@ from ...errors import BadRecord, UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir import dtypes
 from ...ir.layout.layout import Layout
-from ...ir.numbers import bfloat16_bits
+from ...ir.numbers import BITS, HALF_BYTES, is_passed_as, to_storage
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
 from ..records.database import Database
@@ -188,7 +188,9 @@ class Kernel:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
-        converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
+        converts = any(
+            a.is_scalar or a.dtype in (*BITS, *HALF_BYTES) or self._packs(a) for _, a in self._inputs
+        )
         given = self._as_given(self._inputs), self._as_given(self._outputs)
         self._direct = None if converts else self._memory.direct(*given)
         new = [partial(np.zeros, a.physical_shape, numpy_dtype(a.dtype)) for _, a in given[1]]
@@ -348,17 +350,17 @@ def _scalar(argument: Argument, value: Any) -> Array:
         low, high = dtypes.int_range(argument.dtype)
         if value != int(value) or not low <= int(value) <= high:
             raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
-    if argument.dtype == "bfloat16":
-        return np.asarray(bfloat16_bits(np.float32(value))).reshape(1)
+    if argument.dtype in BITS:
+        return np.asarray(to_storage(argument.dtype, np.float32(value))).reshape(1)
     return np.full(1, value, numpy_dtype(argument.dtype))
 
 
 def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
-    """The argument, a C-contiguous array of exactly this shape and dtype; a bfloat16 one as its bits."""
+    """The argument, a C-contiguous array of exactly this shape and dtype; of floats that NumPy has not, their bits."""
     if not isinstance(array, np.ndarray):
         array = _shared(argument, array)
     dtype = numpy_dtype(argument.dtype)
-    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+    if is_passed_as(argument.dtype, array.dtype):
         array = array.view(dtype)
     if array.dtype != dtype:
         raise TypeError(f"`{argument.name}` must have dtype {dtype}, but got {array.dtype}")

@@ -162,7 +162,8 @@ class Machine:
         return value
 
 
-RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)} | {"uint8": (0, 255)}
+RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)}
+RANGES |= {f"uint{n}": (0, 2**n - 1) for n in (8, 16, 32, 64)}
 """The least and the greatest value of each integer type."""
 
 
@@ -258,9 +259,8 @@ class Writer:
                 return _in_type(text, e.dtype) if op in ("+", "-", "*") and is_int(e.dtype) else text
             case Select():
                 return f"pick({self.expr(e.cond)}, {self.expr(e.a)}, {self.expr(e.b)})"
-            case Call(name="if_then_else"):
-                cond, a, b = map(self.expr, e.args)
-                return f"({a} if {cond} else {b})"
+            case Call():
+                return self.call(e)
             case Cast():
                 return _cast(self.expr(e.a), e.a.dtype, e.dtype)
             case LetExpr():
@@ -270,6 +270,21 @@ class Writer:
                 self.buffers[e.buffer.name] = e.buffer
                 return name.format(e.buffer.name, ", ".join(map(self.expr, e.indices)))
         raise NotImplementedError(type(e).__name__)
+
+    def call(self, e: Call) -> str:
+        args = [self.expr(arg) for arg in e.args]
+        if e.name == "if_then_else":
+            cond, a, b = args
+            return f"({a} if {cond} else {b})"
+        second = e.args[1]
+        assert isinstance(second, Const)
+        number = int(second.value)
+        if e.name == "shift_left":
+            return _in_type(f"({args[0]} * {1 << number})", e.dtype)
+        if e.name == "shift_right":
+            return f"({args[0]} // {1 << number})"
+        assert e.name == "bitwise_and" and number & (number + 1) == 0
+        return f"({args[0]} % {number + 1})"
 
     def emit(self, depth: int, line: str) -> None:
         self.lines.append(" " * depth + line)

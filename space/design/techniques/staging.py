@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....ir.arith.constants import neutral
+from ....ir.functions import BIT_CALLS
 from ...primitives.cache import read_buffer
 from ...tree import find_block
 from ..candidates import Bools, Candidates, Columns
@@ -63,7 +64,7 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
     """None, undef, and the value that makes overcompute of the anchor's reduction neutral."""
     values: list[object] = [None, "undef"]
     labels = ["none", "undef"]
-    if site.anchor.op:
+    if site.anchor.op and site.anchor.op not in BIT_CALLS:
         value = neutral(site.anchor.op, operand.dtype).value
         values.append(repr(value) if math.isinf(value) else value)
         labels.append(f"{value:g}")
