@@ -10,6 +10,8 @@ from math import prod
 from typing import Any, TypeAlias, TypedDict
 
 Shape: TypeAlias = tuple[int, ...]
+OPEN = -1
+"""The extent that each call of a kernel decides."""
 
 
 class Artifact(TypedDict):

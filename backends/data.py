@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..ir import dtypes
 from ..ir.caches import cached
-from ..ir.expr import Buffer, Const
+from ..ir.expr import Buffer, Const, Expr
 from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.pads import pad_contents
 from ..ir.layout.index_map import IndexMap
@@ -22,14 +22,14 @@ from ..ir.layout.pad_value import PadValue
 from ..ir.numbers import boundary_dtype, to_storage
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import Layout, PrimFunc, written_buffers
-from .artifact import Argument, Shape
+from .artifact import OPEN, Argument, Shape
 from .memory import zeros
 
 Array: TypeAlias = NDArray[Any]
 
 
 def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
-    """The parameters of `func` with their layouts, those that it asks for included.
+    """The parameters of `func` with their layouts, those that it asks for included; extents of each call are `OPEN`.
 
     Raises ValueError for a layout of vectors, and for one that cannot be given.
     """
@@ -46,7 +46,8 @@ def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
 
 def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> Argument:
     element, lanes = dtypes.split_dtype(buffer.dtype)
-    shape = buffer.shape if lanes == 1 else (*buffer.shape, lanes)
+    known = tuple(OPEN if isinstance(e, Expr) else e for e in buffer.extents)
+    shape = known if lanes == 1 else (*known, lanes)
     if layout is None:
         return Argument(buffer.name, shape, shape, element, is_output=is_output)
     if lanes > 1:

@@ -8,6 +8,7 @@ A module imports those that stand before it in this order, never one behind it::
     isa, target                              what instruction sets and devices have
     statements, arith                        statements, integer arithmetic by rules and intervals
     syntax, printer, stmt, tracing           expressions read from text, programs as text, functions and modules
+    ranges                                   extents that are expressions of parameters, and the values of a call
     affine, context, layout                  exact sets, what holds at a place, index maps and pad values
     dataflow, analysis                       what statements read and write, whether two iterations meet
     script, interpreter, verify              programs read from text, what they compute, the rules that they keep

@@ -15,7 +15,7 @@
            | Broadcast(value, lanes)
            | Shuffle(vectors, lanes)           lane n is number lanes[n] of the vectors, one behind the other
            | LetExpr(var, value, body)         body with var = value, evaluated once
-    buffer ::= Buffer(name, shape, dtype, scope, axis_separators, data)
+    buffer ::= Buffer(name, extents, dtype, scope, axis_separators, data)
 
 Types are those of `dtypes`: scalars, and vectors by lanes.  Element `i` of a
 buffer stands ``i * nbytes(dtype)`` bytes after its start, and an access gives
@@ -28,6 +28,9 @@ buffer stands ``i * nbytes(dtype)`` bytes after its start, and an access gives
 A buffer with `data` is another view of memory that is already defined: `data` is the
 name of the buffer that owns it, never of another view (RFC 0070).
 
+An extent is a number, or an expression of the function's integer parameters in the index type.  Whoever needs numbers
+asks for `Buffer.shape`, which refuses what has none.
+
 ``//`` and ``%`` are floor division and modulo.  ``min`` and ``max`` propagate NaN.
 A variable or buffer is a handle: its name is unique within a function, so equal
 values mean the same thing everywhere in it.
@@ -37,9 +40,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
+from math import prod
 from threading import get_ident
 from typing import Any, Union
 
+from ..errors import ProgramError
 from . import dtypes
 from .node import TRACING, Node, children, gathered, rebuild, remembered
 
@@ -49,6 +55,12 @@ ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 BINARY_OPS = ARITHMETIC + COMPARISONS + LOGIC
 
 ExprLike = Union["Expr", int, float, bool]
+Extent = Union[int, "Expr"]
+"""A number, or an expression of parameters that is none."""
+
+
+class NotFixed(ProgramError, ValueError):
+    """An extent depends on parameters where a number is needed."""
 
 
 class Expr(Node):
@@ -132,19 +144,31 @@ class Buffer(Node):
     """Memory with a shape.  `data` names the owner of the memory that an alias views, or is empty."""
 
     name: str
-    shape: tuple[int, ...]
+    extents: tuple[Extent, ...]
     dtype: str = "float32"
     scope: str = "global"
     axis_separators: tuple[int, ...] = ()
     data: str = ""
 
     @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.extents)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every extent is a number."""
+        return not any(isinstance(e, Expr) for e in self.extents)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The extents as numbers.  Raises NotFixed."""
+        return tuple(fixed_extent(e, f"`{self.name}`") for e in self.extents)
+
+    @property
     def size(self) -> int:
-        """Number of elements."""
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
+        """Number of elements.  Raises NotFixed."""
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -157,13 +181,14 @@ class Buffer(Node):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Row-major strides in elements."""
-        strides: list[int] = []
-        step = 1
-        for extent in reversed(self.shape):
-            strides.append(step)
-            step *= extent
-        return tuple(reversed(strides))
+        """Row-major strides in elements.  Raises NotFixed."""
+        return tuple(prod(self.shape[dim + 1 :]) for dim in range(self.rank))
+
+    @property
+    def steps(self) -> tuple[Expr, ...]:
+        """Row-major strides in elements, as expressions."""
+        behind = (self.extents[dim + 1 :] for dim in range(self.rank))
+        return tuple(reduce(lambda total, extent: binary("*", total, extent), rest, as_expr(1)) for rest in behind)
 
     def __getitem__(self, indices: Any) -> Load:
         """``buffer[i, j]`` is the load of that element."""
@@ -171,7 +196,7 @@ class Buffer(Node):
         return Load(self, tuple(as_expr(i) for i in items))
 
     def __repr__(self) -> str:
-        return f"Buffer({self.name}{list(self.shape)}: {self.dtype})"
+        return f"Buffer({self.name}{list(self.extents)}: {self.dtype})"
 
 
 _MOST_LEAVES = 1 << 16
@@ -553,6 +578,14 @@ def in_type(expr: Expr, dtype: str) -> Expr:
     if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) == wanted and dtypes.widens(wanted, own):
         return expr.a
     return Cast(dtypes.with_lanes(wanted, dtypes.lanes(expr.dtype)), expr)
+
+
+def fixed_extent(value: Extent, owner: str) -> int:
+    """An extent of `owner` as a number.  Raises NotFixed."""
+    if not isinstance(value, Expr):
+        return value
+    names = ", ".join(f"`{v.name}`" for v in sorted(free_variables(value), key=lambda v: v.name))
+    raise NotFixed(f"an extent of {owner} depends on {names}; here it must be a number")
 
 
 def as_int(expr: ExprLike) -> int:
