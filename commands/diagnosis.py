@@ -19,7 +19,7 @@ RESOURCES = {
     "fma": "arithmetic units", "latency": "chains of updates", "loads": "loads", "stores": "stores",
     "issue": "instructions issued",
 }  # fmt: skip
-BAR = 24
+BAR = 24  # characters
 
 
 def show(found: Diagnosis, output: Output) -> None:
@@ -29,7 +29,11 @@ def show(found: Diagnosis, output: Output) -> None:
         return
     record, facts = found.record, found.facts
     output.prose(record.title.replace(",", ", "))
-    output.prose(f"record {record.id}, {_state(found)}")
+    device = record.device
+    state = latency(record.latency_us) if record.ok else f"failed: {record.status}"
+    checked = "verified" if record.verified else "not verified here"
+    where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
+    output.prose(f"record {record.id}, {state}, {checked}; {device.kind}: {device.name}, {where}")
     output.section("Schedule")
     output.code(found.schedule, "python")
     output.section("Lowered program")
@@ -44,14 +48,6 @@ def show(found: Diagnosis, output: Output) -> None:
     output.table("", ("", ""), _work(found))
     output.section("Roofline")
     _roofline(found, output)
-
-
-def _state(found: Diagnosis) -> str:
-    record, device = found.record, found.record.device
-    state = latency(record.latency_us) if record.ok else f"failed: {record.status}"
-    checked = "verified" if record.verified else "not verified here"
-    where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
-    return f"{state}, {checked}; {device.kind}: {device.name}, {where}"
 
 
 # --- the inner loop ---------------------------------------------------------------------------

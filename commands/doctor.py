@@ -17,7 +17,7 @@ from .output import Output
 
 LIBRARIES = ("numpy", "islpy", "llvmlite", "optuna", "ray", "SQLAlchemy", "pydantic", "pyopencl", "rich", "click")
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-SHARED_MEMORY_BYTES = 64 * 2**20
+SHARED_MEMORY_BYTES = 64 * 2**20  # what Docker gives a container by default
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def run(db: str | None, address: str | None, output: Output) -> int:
 
 
 def _checks(db: str | None, address: str | None) -> tuple[tuple[str, Check], ...]:
-    """Each with the name that it has where it fails as a whole."""
+    """The checks, each with the name under which its failure as a whole is told."""
     always: tuple[tuple[str, Check], ...] = (
         ("system", _machine), ("libraries", _libraries), ("xgboost", _boosting), ("devices", _devices),
         ("OpenCL driver", _drivers), ("database", lambda: _database(db)), ("folders", _folders),

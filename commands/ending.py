@@ -85,7 +85,7 @@ def _missing(error: ImportError) -> StridesmithError | None:
 
 
 def _told(error: StridesmithError, as_json: bool) -> int:
-    """One paragraph on stderr, an event on stdout in JSON, and the exit code."""
+    """Tell an error: a paragraph on stderr, an event on stdout in JSON; return the exit code."""
     message = " ".join(printable(str(error)).split())
     with contextlib.suppress(OSError):
         print(f"tune: {message}", file=sys.stderr, flush=True)

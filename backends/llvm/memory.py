@@ -55,7 +55,7 @@ def _read(out: Builder, pointer: str, dtype: str, align: int) -> str:
 
 
 def _load_lanes(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
-    """Lanes that do not lie next to each other, one by one."""
+    """Load lanes that are no neighbours, one by one."""
     if dtypes.lanes(buffer.dtype) != 1:
         raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
     one = dtypes.element(dtype)
@@ -101,7 +101,7 @@ def _gather_masked(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: 
 
 
 def _as_bool(out: Builder, loaded: str, dtype: str) -> str:
-    """Bytes that were loaded as conditions where these are what they hold."""
+    """Loaded bytes as conditions where the type is bool; a value of another type as it is."""
     return out.emit(f"icmp ne {memory_type(dtype)} {loaded}, zeroinitializer") if dtypes.is_bool(dtype) else loaded
 
 

@@ -45,20 +45,20 @@ MISTAKEN = (
 FAULTS = (
     Fault(
         f"{UNKNOWN}; for stridesmith it compiles for another one, of other software it refuses every program",
-        lambda device: _is_unknown(device) and processor_name.is_mended(device),
+        lambda device: _is_unknown(device) and processor_name.is_renamed(device),
     ),
     Fault(
         f"{UNKNOWN}: it refuses every program",
-        lambda device: _is_unknown(device) and not processor_name.is_mended(device),
+        lambda device: _is_unknown(device) and not processor_name.is_renamed(device),
     ),
     Fault(
         f"{MISTAKEN}; for stridesmith it compiles for a processor with AVX-512, and in what `tune emit` writes "
         f"built-in functions get vectors of 256 bits",
-        lambda device: _is_mistaken(device) and processor_name.is_mended(device),
+        lambda device: _is_mistaken(device) and processor_name.is_renamed(device),
     ),
     Fault(
         f"{MISTAKEN}; vectors of 256 bits are used",
-        lambda device: _is_mistaken(device) and not processor_name.is_mended(device),
+        lambda device: _is_mistaken(device) and not processor_name.is_renamed(device),
         _with_short_vectors,
     ),
 )

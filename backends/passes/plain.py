@@ -91,18 +91,14 @@ def _without_lets(stmt: Stmt) -> Stmt:
 
     result: Stmt = rebuild(stmt, visit)
     for var, value in reversed(bound.items()):
-        if var in _bound_below(result):  # bound again, to a value of another time
+        below = {inner.var for inner in walk_stmts(result) if isinstance(inner, Let)}
+        if var in below:  # bound again, to a value of another time
             taken = names(result)
             again = Var(fresh(var.name, taken | {var.name}), var.dtype)
             result = Let(again, value, _renamed(result, var, again))
         else:
             result = Let(var, value, result)
     return result
-
-
-def _bound_below(stmt: Stmt) -> frozenset[Var]:
-    """Variables that let statements bind at or below a statement."""
-    return frozenset(inner.var for inner in walk_stmts(stmt) if isinstance(inner, Let))
 
 
 def _renamed(stmt: Stmt, var: Var, again: Var) -> Stmt:

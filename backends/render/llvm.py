@@ -48,7 +48,7 @@ from ..llvm.types import ModuleText, literal, value_type, vector_literal
 from ..passes.roundings import EXACT
 from ..registers import accumulators
 
-MAX_STACK_BYTES = 4 << 20
+MAX_STACK_BYTES = 4 << 20  # half of the 8 MiB that Linux gives a process' first thread
 LONGEST = 2**62  # no loop counts further
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 

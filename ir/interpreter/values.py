@@ -49,9 +49,18 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "min": np.minimum, "max": np.maximum, "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 _erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _pow(x: Any, y: Any) -> Any:
+    """``x ** y`` as IEEE 754 has it; for one exponent 0.5 NumPy takes square roots, so that -inf would become NaN."""
+    shape = np.broadcast_shapes(np.shape(x), np.shape(y))
+    full = shape or (1,)
+    return np.power(np.broadcast_to(x, full), np.array(np.broadcast_to(y, full))).reshape(shape)[()]
+
+
 _MATH: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-    "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": np.power,
+    "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": _pow,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
     **dict.fromkeys(

@@ -60,14 +60,10 @@ def _shared(argument: Argument, value: object) -> Array:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
     if argument.dtype == "bfloat16" and str(getattr(value, "dtype", "")) == "torch.bfloat16":
-        value = _bits_of_tensor(value)
+        tensor: Any = value  # NumPy has no bfloat16: its bits, in the same memory
+        value = tensor.detach().view(sys.modules["torch"].uint16)
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
-
-
-def _bits_of_tensor(tensor: Any) -> Any:
-    """A tensor of PyTorch's bfloat16, which NumPy does not have, as one of its bits, in the same memory."""
-    return tensor.detach().view(sys.modules["torch"].uint16)

@@ -9,13 +9,20 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
-from stridesmith.ir.expr import Var
+import numpy as np
+
+import stridesmith as ss
+from stridesmith.backends.lower import LoweringError
+from stridesmith.ir.expr import Buffer, Var
 from stridesmith.ir.ranges import fixed
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, written_buffers
-from stridesmith.ir.verify.bounds import check_in_bounds
+from stridesmith.ir.verify.bounds import OutOfBounds, check_in_bounds
 from stridesmith.ir.verify.rules import verify
+from stridesmith.space.concurrency import check_all_marked
+from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule
 
 from .machine import Misuse, Values, run
@@ -161,8 +168,8 @@ class RangedTrial(Trial):
             values |= {v: max(step, n // step * step) for v, n in values.items() if v.name == "n"}
             yield {v: 1 if not number and (v.name != "n" or step == 1) else n for v, n in values.items()}
 
-    def at(self, func: PrimFunc, values: dict[Var, int]) -> tuple[PrimFunc, list[dict[str, Values]]]:
-        """The program of fixed shapes for these values, and its results under each poison."""
+    def inputs_at(self, func: PrimFunc, values: dict[Var, int]) -> tuple[PrimFunc, dict[str, Values | int | float]]:
+        """The program of fixed shapes for these values, and what it is called with."""
         plain = fixed(func, values)
         written = {b.name for b in written_buffers(plain)}
         rng = random.Random(self.seed + sum(values.values()))
@@ -172,7 +179,41 @@ class RangedTrial(Trial):
                 inputs[param.name] = values[param]
             elif param.name not in written:
                 inputs[param.name] = data(rng, param, param.shape)
+        return plain, inputs
+
+    def at(self, func: PrimFunc, values: dict[Var, int]) -> tuple[PrimFunc, list[dict[str, Values]]]:
+        """The program of fixed shapes for these values, and its results under each poison."""
+        plain, inputs = self.inputs_at(func, values)
         return plain, [run(plain, inputs, poison, self.seed) for poison in POISONS]
+
+    def play(self, steps: int) -> None:
+        """The last program is compiled as well, where a CPU runs it."""
+        super().play(steps)
+        self.check_kernel()
+
+    def check_kernel(self) -> None:
+        """One kernel gives the results of all shapes; a temporary without a largest size has none."""
+        func = self.sch.func
+        try:
+            check_all_marked(func)
+            kernel = ss.build(func, "cpu")
+        except (LoweringError, ScheduleError, OutOfBounds):
+            self.tally["build", False] += 1
+            return
+        self.tally["build", True] += 1
+        written = {b.name for b in written_buffers(func)}
+        for values, wanted in zip(self.samples, self.wanted, strict=True):
+            plain, inputs = self.inputs_at(func, values)
+            given = [_argument(p, inputs[p.name]) for p in plain.params if p.name not in written]
+            made = [np.zeros(b.shape, np.float32) for b in plain.buffers if b.name in written]
+            kernel(*given, out=made)
+            names = [b.name for b in plain.buffers if b.name in written]
+            for name, array in zip(names, made, strict=True):
+                expected = {point: np.float32(value) for point, value in wanted[0][name].items()}
+                if any(array[point] != value for point, value in expected.items()):
+                    shown = ", ".join(f"{v.name} = {value}" for v, value in values.items())
+                    problem = f"the kernel's `{name}` differs at {shown}"
+                    raise Failure("wrong", self.story("ss.build(sch.func)", problem))
 
     def judge(self) -> None:
         func = self.sch.func
@@ -192,3 +233,13 @@ class RangedTrial(Trial):
                 raise Failure("wrong", self.story("", f"at {shown}: {type(error).__name__}: {error}")) from error
             if results != wanted:
                 raise Failure("wrong", self.story("", f"results differ at {shown}"))
+
+
+def _argument(param: Buffer | Var, given: Values | int | float) -> Any:
+    """An argument of the machine as a kernel takes it."""
+    if isinstance(param, Var) or not isinstance(given, dict):
+        return given
+    array = np.zeros(param.shape, np.float32)
+    for point, value in given.items():
+        array[point] = value
+    return array
