@@ -8,7 +8,7 @@
            | Binary(op, a, b)                  + - * / // % min max  == != < <= > >=  and or
            | Not(a)
            | Select(cond, a, b)                both sides are evaluated
-           | Call(name, args, dtype)           if_then_else, masked_load (both lazy), exp, dot_4x8packed_us, ...
+           | Call(name, args, dtype)           if_then_else, masked_load, load_within (lazy), exp, dot_4x8packed_us, ...
            | Cast(dtype, a)
            | Load(buffer, indices)             T.Buffer read
            | Ramp(base, stride, lanes)         base, base + stride, ...
@@ -28,8 +28,7 @@ buffer stands ``i * nbytes(dtype)`` bytes after its start, and an access gives
 A buffer with `data` is another view of memory that is already defined: `data` is the
 name of the buffer that owns it, never of another view (RFC 0070).
 
-An extent is a number, or an expression of the function's integer parameters in the index type.  Whoever needs numbers
-asks for `Buffer.shape`, which refuses what has none.
+An extent is a number, or an expression of the function's integers; `Buffer.shape` is of numbers alone.
 
 ``//`` and ``%`` are floor division and modulo.  ``min`` and ``max`` propagate NaN.
 A variable or buffer is a handle: its name is unique within a function, so equal
@@ -40,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from math import prod
 from threading import get_ident
 from typing import Any, Union
@@ -56,7 +55,6 @@ BINARY_OPS = ARITHMETIC + COMPARISONS + LOGIC
 
 ExprLike = Union["Expr", int, float, bool]
 Extent = Union[int, "Expr"]
-"""A number, or an expression of parameters that is none."""
 
 
 class NotFixed(ProgramError, ValueError):
@@ -183,12 +181,6 @@ class Buffer(Node):
     def strides(self) -> tuple[int, ...]:
         """Row-major strides in elements.  Raises NotFixed."""
         return tuple(prod(self.shape[dim + 1 :]) for dim in range(self.rank))
-
-    @property
-    def steps(self) -> tuple[Expr, ...]:
-        """Row-major strides in elements, as expressions."""
-        behind = (self.extents[dim + 1 :] for dim in range(self.rank))
-        return tuple(reduce(lambda total, extent: binary("*", total, extent), rest, as_expr(1)) for rest in behind)
 
     def __getitem__(self, indices: Any) -> Load:
         """``buffer[i, j]`` is the load of that element."""
@@ -476,6 +468,19 @@ def as_conditional(masked: Call) -> Call:
     zero, count = const(0, dtypes.element(masked.dtype)), dtypes.lanes(masked.dtype)
     beside = other[0] if other else zero if count == 1 else Broadcast(zero, count)
     return Call("if_then_else", (cond, load, beside), masked.dtype)
+
+
+def where_within(call: Call) -> Call:
+    """A load of what lies within its buffer, as the masked load that it is."""
+    (load,) = call.args
+    assert isinstance(load, Load)
+    lanes, parts = dtypes.lanes(load.dtype), list[Expr]()
+    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+        ends = (Const(end, dtypes.element(index.dtype)) for end in (0, extent))
+        first, behind = (Broadcast(end, lanes) if dtypes.lanes(index.dtype) > 1 else end for end in ends)
+        parts += [Binary("<=", first, index), Binary("<", index, behind)]
+    wide = [Broadcast(p, lanes) if dtypes.lanes(p.dtype) < lanes > 1 else p for p in parts]
+    return Call("masked_load", (all_of(wide), load), call.dtype)
 
 
 def all_of(conds: Sequence[Expr]) -> Expr:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import dtypes
 from ..expr import Buffer, Call, Not, Var
-from ..functions import BARRIERS, PREFETCH
+from ..functions import PREFETCH, STATEMENT_CALLS
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from ..text import expr_text
 from .hazards import independent, separate
@@ -103,7 +103,7 @@ class Machine(Stores):
             self.run(self.bind(nest, stmt.var, stmt.value), stmt.body)
 
     def _evaluate(self, nest: Nest, stmt: Evaluate) -> None:
-        if not (isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *BARRIERS)):
+        if not (isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *STATEMENT_CALLS)):
             self.value(nest, stmt.value)
 
     def _assume(self, nest: Nest, stmt: Assume) -> None:

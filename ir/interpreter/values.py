@@ -33,8 +33,9 @@ from ..expr import (
     Undef,
     Var,
     as_conditional,
+    where_within,
 )
-from ..functions import DOT_CALLS, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, SUBGROUP_CALLS
+from ..functions import DOT_CALLS, LOAD_WITHIN, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, SUBGROUP_CALLS
 from ..node import walk
 from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
 from ..text import expr_text
@@ -290,8 +291,9 @@ class Evaluator:
     def _call(self, nest: Nest, e: Call) -> Value:
         if e.name == "if_then_else":
             return self._conditional(nest, e)
-        if e.name == MASKED_LOAD:
-            return self._conditional(nest, as_conditional(e))
+        if e.name in (MASKED_LOAD, LOAD_WITHIN):
+            masked = where_within(e) if e.name == LOAD_WITHIN else e
+            return self._conditional(nest, as_conditional(masked))
         function = _MATH.get(e.name)
         if function is None:
             raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")

@@ -11,11 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
 from .. import dtypes
 from ..arith.simplify import simplify
 from ..expr import Buffer, Expr, Extent, Var, as_expr, reads_memory
-from ..ranges import as_extent
+from ..ranges import as_extent, dims
 from ..stmt import fresh
 from ..syntax.base import NAMESPACES, Scope, ScriptError, called, dotted, show
 from ..syntax.constants import constant, integer, text
@@ -161,7 +163,8 @@ class DeclarationParser:
             return
         items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
         strides = tuple(self.extent(e, f"a stride of `{name}`") for e in items)
-        dense = tuple(as_extent(simplify(e)) for e in Buffer(name, shape).steps)
+        behind = (dims(shape[dim + 1 :]) for dim in range(len(shape)))
+        dense = tuple(as_extent(simplify(reduce(mul, rest, as_expr(1)))) for rest in behind)
         if strides and tuple(as_extent(simplify(as_expr(e))) for e in strides) != dense:
             raise self.error(
                 node, f"the strides {shape_text(strides)} of `{name}` differ from the dense ones, "
