@@ -28,8 +28,6 @@ buffer stands ``i * nbytes(dtype)`` bytes after its start, and an access gives
 A buffer with `data` is another view of memory that is already defined: `data` is the
 name of the buffer that owns it, never of another view (RFC 0070).
 
-An extent is a number, or an expression of the function's integers; `Buffer.shape` is of numbers alone.
-
 ``//`` and ``%`` are floor division and modulo.  ``min`` and ``max`` propagate NaN.
 A variable or buffer is a handle: its name is unique within a function, so equal
 values mean the same thing everywhere in it.
@@ -139,7 +137,7 @@ class Expr(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Buffer(Node):
-    """Memory with a shape.  `data` names the owner of the memory that an alias views, or is empty."""
+    """Memory with extents, numbers or expressions of integers; `data` is the owner that an alias views, or empty."""
 
     name: str
     extents: tuple[Extent, ...]
