@@ -19,6 +19,8 @@ from ..ir.expr import Binary, Buffer, Const, Expr, Extent, Var, as_expr, as_inde
 from ..ir.stmt import For, Stmt
 
 Bounds = dict[Var, tuple[int, int]]
+HUGE = 1 << 32
+"""No part of memory is so long; where extents are expressions, it comes from a parameter without a largest value."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def region(
                 whole[dim] = True
             result[dim] = merged
     zero = as_expr(0)
-    most = [extent if isinstance(extent, int) else bound(extent, bounds)[1] for extent in shape]
+    most = [min(bound(extent, bounds)[1], HUGE) if isinstance(extent, Expr) else extent for extent in shape]
     return tuple(
         Interval(zero, extent) if whole[d] or part is None or _length(part) >= most[d] else part
         for d, (part, extent) in enumerate(zip(result, shape, strict=True))

@@ -12,8 +12,21 @@ from ...ir.arith.simplify import bound, simplify
 from ...ir.context import start
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
-from ...ir.expr import Const, Expr, ExprLike, Extent, Var, all_of, as_expr, binary, can_fail, reads_memory
+from ...ir.expr import (
+    Const,
+    Expr,
+    ExprLike,
+    Extent,
+    Var,
+    all_of,
+    as_expr,
+    binary,
+    can_fail,
+    free_variables,
+    reads_memory,
+)
 from ...ir.ranges import as_extent
+from ...ir.statements import LONGEST
 from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, Stmt, fresh, names, path_to, span_of, walk_stmts
 from ...ir.text import extent_text
 from ..concurrency import check_concurrent
@@ -241,7 +254,12 @@ def make_rectangular(func: PrimFunc, loop: str) -> Result:
     extent = target.extent
     if isinstance(extent, Const):
         return func, None
-    largest = bound(extent, enclosing_bounds(func, target))[1]
+    known = enclosing_bounds(func, target)
+    largest = bound(extent, known)[1]
+    if any(known[v][1] >= LONGEST - 1 for v in free_variables(extent) if v in known):
+        raise ScheduleError("(1) nothing says how large the extent `{extent}` of loop `{loop}` may be",
+                            hint="assume it at the top of the function",
+                            extent=extent_text(extent), loop=loop)  # fmt: skip
     if reads_memory(extent) or can_fail(extent) or largest > dtypes.int_range(target.var.dtype)[1] // 2:
         raise ScheduleError("(1) the largest value of the extent {extent!r} of loop `{loop}` is not known",
                             extent=extent, loop=loop)  # fmt: skip

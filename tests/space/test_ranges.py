@@ -137,6 +137,17 @@ def test_stages_of_all_shapes(name: str, steps: Steps) -> None:
         sums(sch.func, n)
 
 
+def test_a_box_has_a_largest_extent() -> None:
+    """A loop that would go to the largest value of its extent needs one: nothing counts to 2**48."""
+    sch = Schedule(program(MATMUL))
+    sch.make_rectangular(loops(sch)[0])
+    product(sch.func, 5, 2)
+    assert "range(64)" in sch.func.script() or "(64, " in sch.func.script()
+    sch = Schedule(program(MATMUL.replace("n <= 64 and ", "")))
+    with pytest.raises(ScheduleError, match="nothing says how large the extent `n` of loop `i` may be"):
+        sch.make_rectangular(loops(sch)[0])
+
+
 def test_a_layout_has_as_many_blocks_as_are_needed() -> None:
     """``n`` by 16 is ``(n + 15) // 16`` blocks, of 16 where it does not divide."""
     sch = Schedule(program(MATMUL))
