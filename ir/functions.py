@@ -23,6 +23,7 @@ x86 does in `vdpbf16ps`.
 """
 MATH_CALLS = (
     "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
+    "sin", "cos",
 )  # fmt: skip
 """Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
 SUBGROUP_CALLS = {"+": "subgroup_add", "min": "subgroup_min", "max": "subgroup_max"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ToolMissing
@@ -14,6 +14,7 @@ from .network import Network
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.tuning.events import Emit
+    from .forms import Forms
     from .run.model import Model
 
 Source: TypeAlias = "str | os.PathLike[str] | Network"
@@ -35,7 +36,7 @@ def forms(
     inputs: Given | Shapes | None = None,
     winograd: bool = True,
     precision: str = "float32",
-) -> tuple[Network, ...]:
+) -> Forms:
     """`network_of`, and the other forms of the same network (`models.forms`), with edges and weights in `precision`.
 
     In another precision than ``float32`` no convolution has fewer multiplications: those add up before they multiply.
@@ -64,15 +65,16 @@ def forms(
     return forms_of(in_precision(without_subnormals(network), precision), target, winograd=False)
 
 
-def fastest_of(made: Sequence[Network], target: Target, db: str | None = None, tuning: bool = False) -> Network:
-    """The fastest of several forms of a network, as measured (`models.forms`)."""
-    from ..search.records.database import Database
+def fastest_of(made: Forms, target: Target, db: str | None = None, tuning: bool = False) -> Network:
+    """The fastest of several forms of a network, as measured (`models.forms`).
+
+    Where nothing was measured, no other form than the first is made.
+    """
+    from ..search.records.reading import reading
     from .forms import fastest
 
-    if len(made) == 1:
-        return made[0]
-    with Database(db, read_only=True) as database:
-        return fastest(made, target, database, tuning)
+    with reading(db) as database:
+        return made[0] if database is None else fastest(made, target, database, tuning)
 
 
 def _refuse_programs(source: object) -> None:
@@ -127,7 +129,7 @@ def compile(
 
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
-    from ..search.records.database import Database
+    from ..search.records.reading import reading
     from ..search.workers.spread import AllCores
     from .chosen import as_kept
     from .run.in_place import compile_overwriting
@@ -135,8 +137,8 @@ def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     from .run.model import Model
     from .tasks import tasks_of
 
-    with Database(db, read_only=True) as database, AllCores() as build:
-        made = as_kept(network, target, database)
+    with reading(db) as database, AllCores() as build:
+        made = network if database is None else as_kept(network, target, database)
         kernels = kernels_of(tasks_of(made, target), database, build)
         compile_overwriting(made, kernels, target, build)
     return Model(made, kernels, target)

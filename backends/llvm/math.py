@@ -1,7 +1,7 @@
 """Mathematical functions on scalars and vectors.
 
 float32 has polynomials of its own, of a few units in the last place, that work in vectors; the
-narrower types go through float32.  float64, and `pow`, call the C library lane by lane.
+narrower types go through float32.  float64, `pow`, `sin` and `cos` call the C library lane by lane.
 
 Polynomials carry only the flag ``contract``: reassociation would undo the rounding steps.
 """
@@ -42,7 +42,7 @@ _ERFC_LOG = (
     -0.02513761632144451, 0.004177960567176342, -0.00043588440166786313, 2.1217896573944017e-05,
 )  # fmt: skip
 
-_LIBM = ("exp", "log", "tanh", "erf", "pow")
+_LIBM = ("exp", "log", "tanh", "erf", "pow", "sin", "cos")
 
 
 def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
@@ -59,7 +59,7 @@ def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
     if name in _SIMPLE:
         return _SIMPLE[name](_Float(out, dtype), *args)
     if name in _LIBM:
-        if base == "float32" and name != "pow":
+        if base == "float32" and name in _POLYNOMIALS:
             return _POLYNOMIALS[name](_Float(out, dtype), *args)
         return _libm(out, name, args, dtype)
     raise CodegenError(f"no code for the function `{name}`")

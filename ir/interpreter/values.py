@@ -60,7 +60,7 @@ def _pow(x: Any, y: Any) -> Any:
 
 
 _MATH: Mapping[str, Callable[..., Any]] = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs, "sin": np.sin, "cos": np.cos,
     "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": _pow,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),

@@ -155,6 +155,8 @@ _UNARY: Mapping[str, Builder] = {
     "Neg": _unary("neg", lambda x, n, s: f"{n(0)} - {x}", "fi"),
     "Abs": _unary("abs", lambda x, n, s: _absolute(x, n, s), "fi"),
     "Sign": _unary("sign", lambda x, n, s: sign(x, n), "f"),
+    "Sin": _unary("sine", lambda x, n, s: f"T.sin({x})"),
+    "Cos": _unary("cosine", lambda x, n, s: f"T.cos({x})"),
     "Sinh": _unary("sinh", sinh),
     "Cosh": _unary("cosh", lambda x, n, s: hyperbolic(f"T.abs({x})", n, "+")),
     "Acosh": _unary("acosh", lambda x, n, s: acosh(x, n)),

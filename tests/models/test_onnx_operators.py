@@ -189,6 +189,7 @@ def test_neighbours_without_weight_do_not_count() -> None:
 
 
 ACCURATE: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "Sin": (np.sin, 2), "Cos": (np.cos, 2),
     "Sinh": (np.sinh, 8), "Cosh": (np.cosh, 8), "Sign": (np.sign, 0), "Acosh": (np.arccosh, 64),
     "Softplus": (lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), 16),
     "Mish": (lambda x: x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))), 16),

@@ -17,7 +17,7 @@ BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 FUNCTIONS = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "nearbyint": "rint", "pow": "pow", "fma": "fma",
-    "multiply_accumulate": "fma",
+    "sin": "sin", "cos": "cos", "multiply_accumulate": "fma",
 }  # fmt: skip
 """The built-in functions of OpenCL C for floats."""
 

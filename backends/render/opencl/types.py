@@ -29,8 +29,8 @@ _RESERVED = frozenset([
     "uchar", "ushort", "uint", "ulong", "half", "size_t", "ptrdiff_t", "intptr_t", "uintptr_t", "event_t",
     "sampler_t", "pipe", "true", "false", "kernel", "global", "local", "constant", "private", "generic",
     "read_only", "write_only", "read_write", "uniform", "vec_step", "min", "max", "select", "fabs", "abs", "exp",
-    "log", "sqrt", "rsqrt", "tanh", "erf", "floor", "ceil", "pow", "fma", "barrier", "exp2", "log2", "NAN",
-    "INFINITY", "I", "complex", "imaginary", "quad", "main",
+    "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor", "ceil", "pow", "fma", "barrier", "exp2", "log2",
+    "NAN", "INFINITY", "I", "complex", "imaginary", "quad", "main",
 ])  # fmt: skip
 
 
