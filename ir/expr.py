@@ -44,6 +44,7 @@ from typing import Any, Union
 
 from ..errors import ProgramError
 from . import dtypes
+from .functions import TRUNCATED_CALLS
 from .node import TRACING, Node, children, gathered, rebuild, remembered
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
@@ -468,19 +469,6 @@ def as_conditional(masked: Call) -> Call:
     return Call("if_then_else", (cond, load, beside), masked.dtype)
 
 
-def where_within(call: Call) -> Call:
-    """A load of what lies within its buffer, as the masked load that it is."""
-    (load,) = call.args
-    assert isinstance(load, Load)
-    lanes, parts = dtypes.lanes(load.dtype), list[Expr]()
-    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
-        ends = (Const(end, dtypes.element(index.dtype)) for end in (0, extent))
-        first, behind = (Broadcast(end, lanes) if dtypes.lanes(index.dtype) > 1 else end for end in ends)
-        parts += [Binary("<=", first, index), Binary("<", index, behind)]
-    wide = [Broadcast(p, lanes) if dtypes.lanes(p.dtype) < lanes > 1 else p for p in parts]
-    return Call("masked_load", (all_of(wide), load), call.dtype)
-
-
 def all_of(conds: Sequence[Expr]) -> Expr:
     """The conjunction; true when empty."""
     result: Expr = TRUE
@@ -557,10 +545,18 @@ def reads_memory(node: Node) -> bool:
     return isinstance(node, Load) or any(map(reads_memory, children(node)))
 
 
+def divisor_of(node: Any) -> Expr | None:
+    """What a node divides by, or takes the rest of a division by; None for any other."""
+    if isinstance(node, Binary) and node.op in ("//", "%"):
+        return node.b
+    return node.args[1] if isinstance(node, Call) and node.name in TRUNCATED_CALLS else None
+
+
 @remembered
 def can_fail(node: Node) -> bool:
     """Whether `node` reads memory, which an index may miss, or divides integers by what may be 0."""
-    divides = isinstance(node, Binary) and node.op in ("//", "%") and not (isinstance(node.b, Const) and node.b.value)
+    divisor = divisor_of(node)
+    divides = divisor is not None and not (isinstance(divisor, Const) and divisor.value)
     return divides or isinstance(node, Load) or any(map(can_fail, children(node)))
 
 

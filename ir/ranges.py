@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ProgramError
-from . import dtypes
 from .arith.statements import assumed
 from .expr import (
     Binary,
@@ -29,8 +28,6 @@ from .expr import (
     Expr,
     Extent,
     Var,
-    as_expr,
-    as_index,
     const,
     fold_constants,
     free_variables,
@@ -38,6 +35,7 @@ from .expr import (
     refold,
     substitute,
 )
+from .extents import widened
 from .node import rebuild, remembered
 from .statements import LONGEST
 from .stmt import Assume, Block, Iter, PrimFunc, Seq
@@ -46,31 +44,6 @@ from .text import expr_text, extent_text, shape_text, uncast
 
 class WrongSizes(ProgramError, ValueError):
     """The arrays and numbers of a call are none that the function takes."""
-
-
-def as_extent(value: Extent) -> Extent:
-    """An extent as buffers and iterators hold it: constants are numbers, expressions are of the index type."""
-    if not isinstance(value, Expr):
-        return value
-    index = widened(value)
-    return int(index.value) if isinstance(index, Const) else index
-
-
-def dims(extents: Sequence[Extent]) -> tuple[Expr, ...]:
-    """Extents as expressions."""
-    return tuple(as_expr(e) for e in extents)
-
-
-def widened(extent: Expr) -> Expr:
-    """An extent with each parameter brought to the index type, in which it is computed."""
-    if isinstance(extent, Cast) and extent.dtype == dtypes.INDEX:
-        return widened(extent.a)
-    if isinstance(extent, Const):
-        return const(extent.value, dtypes.INDEX)
-    if isinstance(extent, Var):
-        return as_index(extent)
-    result: Expr = rebuild(extent, widened)
-    return result
 
 
 @remembered

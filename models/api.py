@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ToolMissing
 from .inputs import Given, Shapes
-from .network import Network
+from .network import REFERENCE, Network
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -100,6 +100,7 @@ def compile(
     address: str | None = None,
     winograd: bool = True,
     precision: str = "float32",
+    fallback: str = REFERENCE,
     emit: Emit | None = None,
 ) -> Model:
     """The model of an ONNX file or a network: ``y = model(x)``.
@@ -113,14 +114,19 @@ def compile(
     model apart, and with it the form that was measured to be the faster one is used.
     `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
     that may be; sums stay in float32 (`models.precision`).
+    What has no program here runs by the reference implementation of ONNX, or, where `fallback` says ``onnxruntime``, by
+    ONNX Runtime as far as that knows it (`models.fallback`).
     """
     from ..search.tasks.device import Device
+    from .fallback import check_fallback, with_fallback
     from .tuning import tune_network
 
     started = time.monotonic()
+    check_fallback(fallback)
     device = Device.here(target, threads)
     given = Given(inputs or {}, values or {})
     network = fastest_of(forms(source, device, given, winograd, precision), device, db, tuning=bool(seconds))
+    network = with_fallback(network, fallback, device.threads)
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
         return found.model

@@ -148,10 +148,11 @@ def _facts(task: TaskReport) -> list[tuple[str, str]]:
     device = record.device
     found.append(("latency", latency(task.latency_us) + by_clock(device.clock)))
     if task.task.work.flops:
-        found.append(("speed", f"{number(task.gflops)} GFLOP/s"))
+        found.append(("speed", f"{number(task.gflops)} {task.task.work.speed_unit}"))
     if task.roof is not None:
         found.append(("of the roof", percent(task.fraction)))
-        peak = f"{number(task.roof.peak_gflops)} GFLOP/s, {number(task.roof.bandwidth * 1e-9)} GB/s"
+        unit = task.task.work.speed_unit
+        peak = f"{number(task.roof.peak_gflops)} {unit}, {number(task.roof.bandwidth * 1e-9)} GB/s"
         found.append(("device reaches", peak))
     if task.untuned_us:
         times = number(task.untuned_us / task.latency_us)

@@ -15,7 +15,19 @@ from ..ir.arith.simplify import bound, simplify
 from ..ir.arith.widening import linear_index
 from ..ir.dataflow.accesses import Access
 from ..ir.dataflow.instances import statements
-from ..ir.expr import Binary, Buffer, Const, Expr, Extent, Var, as_expr, as_index, fixed_extent, free_variables
+from ..ir.expr import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    Var,
+    as_expr,
+    as_index,
+    can_fail,
+    fixed_extent,
+    free_variables,
+)
 from ..ir.stmt import For, Stmt
 
 Bounds = dict[Var, tuple[int, int]]
@@ -43,7 +55,8 @@ def region(
 
     `points` are pairs of indices and ranges of the inner loops; `bounds` are the
     ranges of the outer loops.  A dimension in which the accesses have no common
-    outer part is taken whole.
+    outer part is taken whole, and so is one whose outer part reads memory or may divide by
+    0: the box is computed where the conditions around an access may not hold.
     """
     result: list[Interval | None] = [None] * len(shape)
     whole = [False] * len(shape)
@@ -59,7 +72,7 @@ def region(
     zero = as_expr(0)
     most = [min(bound(extent, bounds)[1], HUGE) if isinstance(extent, Expr) else extent for extent in shape]
     return tuple(
-        Interval(zero, extent) if whole[d] or part is None or _length(part) >= most[d] else part
+        Interval(zero, extent) if whole[d] or part is None or _length(part) >= most[d] or can_fail(part.lo) else part
         for d, (part, extent) in enumerate(zip(result, shape, strict=True))
     )
 

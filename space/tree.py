@@ -27,8 +27,9 @@ from ..ir.expr import (
     reads_memory,
     substitute,
 )
+from ..ir.extents import as_extent
 from ..ir.node import Node, rebuild, remembered, transform
-from ..ir.ranges import as_extent, preconditions
+from ..ir.ranges import preconditions
 from ..ir.stmt import (
     Allocate,
     Attr,

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from ...ir.context import start
 from ...ir.expr import Buffer, free_variables
+from ...ir.extents import dims
 from ...ir.node import transform
-from ...ir.ranges import dims
 from ...ir.statements import LONGEST
 from ...ir.stmt import PrimFunc
 from ...ir.text import extents_text

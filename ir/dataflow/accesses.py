@@ -31,8 +31,8 @@ from ..expr import (
     const,
     free_variables,
     substitute,
-    where_within,
 )
+from ..extents import where_within
 from ..functions import LOAD_WITHIN, MASKED_LOAD
 from ..node import children, rebuild, walk
 from ..statements import LONGEST

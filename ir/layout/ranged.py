@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from ..arith.simplify import simplify
 from ..expr import FALSE, Binary, Const, Expr, Extent, Var, as_expr, binary
-from ..ranges import as_extent
+from ..extents import as_extent
 from ..statements import LONGEST
 from ..text import expr_text, extents_text
 from .index_map import IndexMap, IndexMapError, Predicate

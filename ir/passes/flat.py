@@ -25,8 +25,8 @@ from typing import Any
 from .. import dtypes
 from ..arith.simplify import simplify
 from ..expr import Binary, Broadcast, Buffer, Expr, Extent, Load, Ramp, as_expr, as_index, as_int, binary
+from ..extents import as_extent, dims
 from ..node import rebuild, walk
-from ..ranges import as_extent, dims
 from ..stmt import Block, Declare, PrimFunc, Stmt, Store, fresh, names
 from .relayout import buffers
 

@@ -38,9 +38,9 @@ from ..expr import (
     substitute,
     variables,
 )
+from ..extents import as_extent
 from ..layout.ranged import reached
 from ..node import rebuild, walk
-from ..ranges import as_extent
 from ..stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, Store, stmt_children, walk_stmts
 from ..text import expr_text
 from .empty import without_empty

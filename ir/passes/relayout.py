@@ -50,6 +50,7 @@ from ..expr import (
 )
 from ..layout import ranged
 from ..layout.index_map import IndexMap
+from ..layout.layout import Layout
 from ..layout.pad_value import PadValue, PadValueError
 from ..node import Node, children, rebuild, remembered
 from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh
@@ -77,6 +78,11 @@ class Change:
         if self.old.is_fixed and self.new.is_fixed:
             return prod(self.new.shape) > prod(self.old.shape)
         return ranged.pads(self.index_map, self.old.extents, self.new.extents)
+
+    @property
+    def layout(self) -> Layout:
+        """How the buffer will lie, as it is to the reader of the program."""
+        return Layout(self.old.shape, self.index_map, self.new.shape, self.pad_value.encoded)
 
     @cached_property
     def inverse(self) -> IndexMap:

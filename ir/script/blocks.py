@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import dtypes
 from ..expr import TRUE, Binary, Buffer, Const, Expr, Extent, Var, as_expr, binary, free_variables, reads_memory
-from ..ranges import as_extent, dims
+from ..extents import as_extent, dims
 from ..stmt import Block, Iter, Stmt
 from ..syntax.base import Scope, called, show
 from ..syntax.constants import attributes, integer, text, typed_integer

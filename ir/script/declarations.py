@@ -17,7 +17,7 @@ from operator import mul
 from .. import dtypes
 from ..arith.simplify import simplify
 from ..expr import Buffer, Expr, Extent, Var, as_expr, reads_memory
-from ..ranges import as_extent, dims
+from ..extents import as_extent, dims
 from ..stmt import fresh
 from ..syntax.base import NAMESPACES, Scope, ScriptError, called, dotted, show
 from ..syntax.constants import constant, integer, text

@@ -42,8 +42,8 @@ from ..expr import (
     conjuncts,
     const,
 )
+from ..extents import dims as as_dims
 from ..node import rebuild, walk
-from ..ranges import dims as as_dims
 from ..stmt import Allocate, Assume, Block, Store
 from ..text import expr_text
 

@@ -12,7 +12,7 @@ from ...backends.artifact import Argument
 from ...backends.data import Array
 from ...backends.executable import numpy_dtype
 from ...ir import dtypes
-from ...ir.numbers import bfloat16_bits
+from ...ir.numbers import BITS, is_passed_as, to_storage
 
 Named = Sequence[tuple[str, Array]]
 
@@ -33,17 +33,17 @@ def scalar(argument: Argument, value: Any) -> Array:
         low, high = dtypes.int_range(argument.dtype)
         if value != int(value) or not low <= int(value) <= high:
             raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
-    if argument.dtype == "bfloat16":
-        return np.asarray(bfloat16_bits(np.float32(value))).reshape(1)
+    if argument.dtype in BITS:
+        return np.asarray(to_storage(argument.dtype, np.float32(value))).reshape(1)
     return np.full(1, value, numpy_dtype(argument.dtype))
 
 
 def checked(argument: Argument, shape: tuple[int, ...] | None, array: object) -> Array:
-    """The argument, a C-contiguous array of exactly this dtype, and shape if given; a bfloat16 one as its bits."""
+    """The argument, a C-contiguous array of exactly this dtype, and shape if given; of other floats their bits."""
     if not isinstance(array, np.ndarray):
         array = _shared(argument, array)
     dtype = numpy_dtype(argument.dtype)
-    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+    if is_passed_as(argument.dtype, array.dtype):
         array = array.view(dtype)
     if array.dtype != dtype:
         raise TypeError(f"`{argument.name}` must have dtype {dtype}, but got {array.dtype}")

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...backends.artifact import OPEN, Argument
-from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
+from ...backends.data import Array, arguments_of, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, UsageError, did_you_mean
 from ...forks import renewed_in_children
+from ...ir.layout.layout import Layout
+from ...ir.numbers import BITS, HALF_BYTES
 from ...ir.ranges import valued, values_of
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
@@ -188,7 +190,9 @@ class Kernel:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
-        converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
+        converts = any(
+            a.is_scalar or a.dtype in (*BITS, *HALF_BYTES) or self._packs(a) for _, a in self._inputs
+        )
         converts |= any(OPEN in a.physical_shape for a in self.signature)
         given = self._as_given(self._inputs), self._as_given(self._outputs)
         self._direct = None if converts else self._memory.direct(*given)
@@ -297,16 +301,21 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] in PACKED_AHEAD and not is_in_place(argument)
+        return self.interface[argument.name] in PACKED_AHEAD and not argument.layout.is_in_place
+
+    def _is_physical(self, argument: Argument) -> bool:
+        """Whether the caller gives an argument as the kernel has it in memory."""
+        return self.interface[argument.name] not in PACKED_AHEAD and not argument.layout.is_in_place
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        moved = self.interface[argument.name] not in PACKED_AHEAD and not is_in_place(argument)
-        return argument.physical_shape if moved else argument.logical_shape
+        return argument.physical_shape if self._is_physical(argument) else argument.logical_shape
 
     def _as_given(self, arguments: Numbered) -> Numbered:
         """Numbered arguments with the shapes in which the caller gives them."""
-        return [(number, replace(argument, physical_shape=self._shape(argument))) for number, argument in arguments]
+        given = [argument.layout if self._is_physical(argument) else Layout.plain(argument.logical_shape)
+                 for _, argument in arguments]  # fmt: skip
+        return [(number, replace(argument, layout=k)) for (number, argument), k in zip(arguments, given, strict=True)]
 
     def _given(self, argument: Argument, value: Any) -> Array:
         """An input as an array of the expected shape and of NumPy's own types."""

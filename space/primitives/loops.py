@@ -25,7 +25,7 @@ from ...ir.expr import (
     free_variables,
     reads_memory,
 )
-from ...ir.ranges import as_extent
+from ...ir.extents import as_extent
 from ...ir.statements import LONGEST
 from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, Stmt, fresh, names, path_to, span_of, walk_stmts
 from ...ir.text import extent_text

@@ -7,8 +7,9 @@ import pytest
 
 import stridesmith as ss
 from stridesmith.ir.expr import Buffer, NotFixed, Var
+from stridesmith.ir.extents import widened
 from stridesmith.ir.interpreter.interpret import InterpreterError
-from stridesmith.ir.ranges import fixed, preconditions, widened
+from stridesmith.ir.ranges import fixed, preconditions
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.bounds import OutOfBounds, check_in_bounds
 
