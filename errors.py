@@ -16,6 +16,8 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── VerifyError                                 it breaks a rule of the language: with its number
 │   ├── TypeFault                                   operands whose types do not go together
 │   ├── OutOfBounds                                 an access is not proven to stay in its buffer
+│   ├── NotFixed                                    an extent is an expression where a number is needed
+│   ├── WrongSizes                                  arrays and numbers of a call that a program does not take
 │   ├── InterpreterError                            it did what the language does not allow
 │   ├── IndexMapError, PadValueError, LayoutError   a layout, pad value or both that cannot be
 │   ├── Contradiction                               two assumptions that cannot both hold

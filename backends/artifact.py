@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 if TYPE_CHECKING:
     from ..ir.layout.layout import Layout
 
+OPEN = -1
+"""The extent that each call of a kernel decides."""
+
 
 class Artifact(TypedDict):
     """A compiled program; everything in it is JSON.

@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
-from ..ir.expr import Buffer, Const
+from ..ir.expr import Buffer, Const, Expr
 from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.pads import pad_contents
 from ..ir.layout.layout import Layout
 from ..ir.numbers import boundary_dtype, held_shape, to_storage
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import PrimFunc, written_buffers
-from .artifact import Argument
+from .artifact import OPEN, Argument
 from .memory import zeros
 
 Array: TypeAlias = NDArray[Any]
 
 
 def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
-    """The parameters of `func` with their layouts, those that it asks for included.
+    """The parameters of `func` with their layouts, those that it asks for included; extents of each call are `OPEN`.
 
     Raises ValueError for a layout of vectors, and for one that cannot be given.
     """
@@ -45,7 +45,8 @@ def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> 
     element, lanes = dtypes.split_dtype(buffer.dtype)
     if dtypes.is_packed(buffer.dtype):
         element = "uint8"
-    shape = (*buffer.shape, *held_shape(buffer.dtype))
+    known = tuple(OPEN if isinstance(e, Expr) else e for e in buffer.extents)
+    shape = (*known, *held_shape(buffer.dtype))
     if layout is None:
         return Argument(buffer.name, Layout.plain(shape), element, is_output)
     if lanes > 1:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..ir import dtypes
-from ..ir.expr import Buffer
+from ..ir.expr import Buffer, Expr
 from ..ir.numbers import boundary_dtype
 from ..ir.target import Target
-from .artifact import Artifact, InNetwork
+from .artifact import OPEN, Artifact, InNetwork
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,12 +39,14 @@ class Memory(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        if OPEN in self.shape:
+            raise ValueError(f"the size of `{self.name}` is a matter of each call; run the kernel on arrays")
         return int(np.prod(self.shape, dtype=np.int64)) * dtypes.nbytes(self.dtype)
 
 
 def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
-    """Buffers as they stand in an artifact."""
-    return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
+    """Buffers as they stand in an artifact; an extent that is an expression is `OPEN`."""
+    return [[b.name, [OPEN if isinstance(e, Expr) else e for e in b.extents], b.dtype, b.scope] for b in buffers]
 
 
 class Place(NamedTuple):

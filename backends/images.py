@@ -64,9 +64,9 @@ def check_image(buffer: Buffer, target: Target) -> None:
         raise CodegenError(
             f"(1) {what} `{target.name}` has no images of {buffer.dtype} (it has {known}); use the scope `global`"
         )
-    if len(buffer.shape) != 2:
+    if buffer.rank != 2:
         raise CodegenError(
-            f"(2) {what} has {len(buffer.shape)} physical axes; images have two: set one AXIS_SEPARATOR in its layout"
+            f"(2) {what} has {buffer.rank} physical axes; images have two: set one AXIS_SEPARATOR in its layout"
         )
     if buffer.shape[1] % TEXEL:
         raise CodegenError(

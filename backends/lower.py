@@ -22,6 +22,7 @@ from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
 from ..ir.target import BYTE_DOTS, SUBGROUPS, Target
 from ..ir.verify.bounds import check_in_bounds
 from .passes.blocks import remove_blocks
+from .passes.capacity import with_capacities
 from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
@@ -44,9 +45,9 @@ __all__ = ["PASSES", "Lowered", "LoweringError", "lower", "lowering_steps"]
 class Lowered:
     """A program without blocks, over flat buffers of scalars, ready for a code generator.
 
-    A scalar parameter is a buffer of one element.  `workspaces` live for the whole
-    call; the runtime provides them after the parameters.  A `strict` program is
-    compiled without reassociation, and with signed zeros.
+    A scalar parameter is a buffer of one element, and so is each of `PrimFunc.sizes`,
+    which come last.  `workspaces` live for the whole call; the runtime provides them after
+    the parameters.  A `strict` program is compiled without reassociation, and with signed zeros.
     """
 
     name: str
@@ -105,19 +106,19 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
 
     Every access is proven in bounds, before the first pass in the program as given,
     and after the last one in what was made of it, private buffers and vectors
-    included.  Raises OutOfBounds, LoweringError for what the target cannot run, and
+    included; where extents are expressions, before indices are multiplied by them.
+    Raises OutOfBounds, LoweringError for what the target cannot run, and
     LayoutError for a layout in its attributes that cannot be given.
     """
     func = unpacked(apply_buffer_transforms(func))
-    params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in func.params)
+    params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in (*func.params, *func.sizes))
     strict = strict or func.is_strict
     *_, (_, last) = lowering_steps(func, target, strict)
-    check_in_bounds(last)
+    check_in_bounds(last, func, flat=True)
     if target.kind == "cpu":
         last = prefetch_streams(last, params)  # which may go beyond the end, as no access may
     body, workspaces = place_workspaces(keep_roundings(last))
-    scalars = [p for p in func.params if isinstance(p, Var)]
-    return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict)
+    return Lowered(func.name, params, workspaces, _with_scalars(body, func.scalars), strict)
 
 
 def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iterator[tuple[str, Stmt]]:
@@ -128,11 +129,16 @@ def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iter
     func = unpacked(apply_buffer_transforms(func))
     check_in_bounds(func)
     check_loops(func.body, target)
+    if func.stated and target.kind != "cpu":
+        raise LoweringError(f"extents of `{func.name}` are expressions, which run on CPUs, not on `{target.name}`")
+    func = with_capacities(func)
     body: Stmt = func.body
     setting = Setting(target, func.buffers, strict or func.is_strict)
     log = program_log(func.name)
     log("given", func)
     for name, run in PASSES:
+        if name == "flatten_buffers" and func.stated:  # behind which indices are products of extents
+            check_in_bounds(body, func)
         body = run(body, setting)
         log(name, body)
         yield name, body

@@ -1,6 +1,6 @@
 """Do primitives keep what programs compute?  Many random programs under random primitives, each step judged.
 
-    python benchmarks/soundness.py --programs 50000 --seed 0 --out soundness [--seconds N] [--steps 8]
+    python benchmarks/soundness.py --programs 50000 --seed 0 --out soundness [--seconds N] [--steps 8] [--ranges]
 
 Draws the programs of the seeds SEED, SEED + 1, ... and plays them as `tests/fuzz/test_soundness.py` does: after every
 primitive that is accepted the program is verified, its accesses are proven in bounds, and it is executed under two
@@ -10,6 +10,9 @@ refused, and how many programs ended
     wrong     with other results, or with what the language does not allow
     invalid   with a program that `verify` rejects, or an access that is not provably in bounds
     broken    with an exception that is no refusal
+
+With `--ranges` programs have extents that are expressions (`tests/fuzz/ranged.py`): each accepted rewrite is compared
+with the program of fixed shapes at five values of the parameters, and so is the kernel of each last program.
 
 A range of seeds goes on where it was interrupted: the folder OUT has a file of counts for each, and `failures.txt` with
 the story of each failure, which `--seed` with `--programs 1` repeats.  Several processes share the work by ranges of
@@ -28,6 +31,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from fuzz.ranged import RangedTrial
 from fuzz.trial import Failure, Trial
 
 EVERY = 100
@@ -59,13 +63,13 @@ class Work:
         stored = {"done": self.done, "seconds": self.seconds, "ends": dict(self.ends), "primitives": counts}
         self.file.write_text(json.dumps(stored, indent=1))
 
-    def play(self, steps: int, until: float) -> None:
+    def play(self, steps: int, until: float, ranges: bool = False) -> None:
         """The programs that are left, as far as the time suffices."""
         started = time.process_time() - self.seconds
         while self.done < self.programs and time.monotonic() < until:
             number = self.seed + self.done
             try:
-                Trial(number, self.tally).play(steps)
+                (RangedTrial if ranges else Trial)(number, self.tally).play(steps)
             except Failure as failure:
                 self.ends[failure.kind] += 1
                 with self.failures.open("a") as file:
@@ -93,11 +97,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--steps", type=int, default=8, help="random primitives after the plan of each program")
+    parser.add_argument("--ranges", action="store_true", help="programs of many shapes, and their kernels")
     parser.add_argument("--out", type=Path, default=Path("soundness"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     work = Work(given.out, given.seed, given.programs)
-    work.play(given.steps, time.monotonic() + given.seconds)
+    work.play(given.steps, time.monotonic() + given.seconds, given.ranges)
     files = [path for path in sorted(given.out.glob("*-*.json")) if path != work.file]
     for path in files:
         work.read(json.loads(path.read_text()))

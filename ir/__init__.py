@@ -8,8 +8,8 @@ A module imports those that stand before it in this order, never one behind it::
     isa, target                              what instruction sets and devices have
     statements, arith                        statements, integer arithmetic by rules and intervals
     syntax, tracing                          expressions read from text and from Python functions
-    affine, layout                           exact sets, index maps, pad values and layouts
-    printer, stmt, context                   programs as text, functions and modules, what holds at a place
+    extents, affine, layout                  extents as they are held, exact sets, index maps, pad values and layouts
+    printer, stmt, ranges, context           programs as text, functions and modules, many shapes, what holds at a place
     dataflow, analysis                       what statements read and write, whether two iterations meet
     script, interpreter, verify              programs read from text, what they compute, the rules that they keep
     passes, picture                          rewrites that need no target

@@ -44,6 +44,7 @@ from .expr import (
     variables,
 )
 from .node import rebuild
+from .ranges import preconditions
 from .stmt import (
     Block,
     For,
@@ -70,12 +71,14 @@ class Surroundings:
     """What stands between a block and the block around it.
 
     `outer` are the iterators of the block around, `steps` the loops (variable and
-    extent) and conditions in order, with the values of `lets` written out.
+    extent) and conditions in order, with the values of `lets` written out.  `given` are the preconditions of the
+    function.
     """
 
     outer: tuple[Iter, ...] = ()
     steps: tuple[tuple[Var, Expr] | Expr, ...] = ()
     lets: tuple[tuple[Var, Expr], ...] = ()
+    given: tuple[Expr, ...] = ()
 
     @property
     def loops(self) -> tuple[tuple[Var, Expr], ...]:
@@ -93,6 +96,10 @@ class Surroundings:
     def let(self, var: Var, value: Expr) -> Surroundings:
         """The surroundings of what stands below a binding."""
         return replace(self, lets=(*self.lets, (var, self.plain(value))))
+
+    def inside(self, block: Block) -> Surroundings:
+        """The surroundings of what stands in a block with iterators."""
+        return Surroundings(block.iters, given=self.given)
 
     def plain(self, expr: Expr) -> Expr:
         """An expression with the values of bindings written out."""
@@ -159,8 +166,10 @@ class Context:
         outer = inner = self.running(block)
         for item in block.iters:
             binding = simplifier_for(outer.facts).expr(item.binding)
-            inner = inner.bound(item.var, binding, inside, (0, item.extent - 1))
-        return replace(inner, around=Surroundings(block.iters)) if block.iters else inner
+            inner = inner.bound(item.var, binding, inside, outer.facts.within(item.limit))
+            if isinstance(item.limit, Expr):
+                inner = inner._knowing(binary("<", item.var, item.limit), True, None)
+        return replace(inner, around=self.around.inside(block)) if block.iters else inner
 
     def running(self, block: Block) -> Context:
         """Where the predicate of a block holds, so that its bindings are evaluated."""
@@ -329,10 +338,13 @@ def contexts(stmt: Stmt, here: Context) -> Iterator[tuple[Stmt, Context]]:
         yield from contexts(child, inner)
 
 
-def start(func: PrimFunc) -> Context:
-    """What holds in a function's body: its integer parameters may have any value."""
-    scalars = [p for p in func.params if isinstance(p, Var) and dtypes.is_int(p.dtype)]
-    return Context(nothing_known(func.is_strict), dims=tuple((p, None) for p in scalars))
+def start(func: PrimFunc, safety: bool = False) -> Context:
+    """What holds in a function's body: its integer parameters have any values that its preconditions allow."""
+    here = Context(nothing_known(func.is_strict), dims=tuple((v, None) for v in func.integers), safety=safety)
+    given = preconditions(func)
+    for cond in given:
+        here = here._knowing(cond, True, None)
+    return replace(here, around=Surroundings(given=given)) if given else here
 
 
 def context_of(func: PrimFunc, stmt: Stmt) -> Context:

@@ -15,7 +15,7 @@
            | Broadcast(value, lanes)
            | Shuffle(vectors, lanes)           lane n is number lanes[n] of the vectors, one behind the other
            | LetExpr(var, value, body)         body with var = value, evaluated once
-    buffer ::= Buffer(name, shape, dtype, scope, axis_separators, data)
+    buffer ::= Buffer(name, extents, dtype, scope, axis_separators, data)
 
 Types are those of `dtypes`: scalars, and vectors by lanes.  Element `i` of a
 buffer stands ``i * nbytes(dtype)`` bytes after its start, and an access gives
@@ -37,9 +37,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from threading import get_ident
 from typing import Any, Union
 
+from ..errors import ProgramError
 from . import dtypes
 from .functions import TRUNCATED_CALLS
 from .node import TRACING, Node, children, gathered, rebuild, remembered
@@ -50,6 +53,11 @@ ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 BINARY_OPS = ARITHMETIC + COMPARISONS + LOGIC
 
 ExprLike = Union["Expr", int, float, bool]
+Extent = Union[int, "Expr"]
+
+
+class NotFixed(ProgramError, ValueError):
+    """An extent depends on parameters where a number is needed."""
 
 
 class Expr(Node):
@@ -130,22 +138,34 @@ class Expr(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Buffer(Node):
-    """Memory with a shape.  `data` names the owner of the memory that an alias views, or is empty."""
+    """Memory with extents, numbers or expressions of integers; `data` is the owner that an alias views, or empty."""
 
     name: str
-    shape: tuple[int, ...]
+    extents: tuple[Extent, ...]
     dtype: str = "float32"
     scope: str = "global"
     axis_separators: tuple[int, ...] = ()
     data: str = ""
 
     @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.extents)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every extent is a number."""
+        return not any(isinstance(e, Expr) for e in self.extents)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The extents as numbers.  Raises NotFixed."""
+        return tuple(fixed_extent(e, f"`{self.name}`") for e in self.extents)
+
+    @property
     def size(self) -> int:
-        """Number of elements."""
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
+        """Number of elements.  Raises NotFixed."""
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -158,13 +178,8 @@ class Buffer(Node):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Row-major strides in elements."""
-        strides: list[int] = []
-        step = 1
-        for extent in reversed(self.shape):
-            strides.append(step)
-            step *= extent
-        return tuple(reversed(strides))
+        """Row-major strides in elements.  Raises NotFixed."""
+        return tuple(prod(self.shape[dim + 1 :]) for dim in range(self.rank))
 
     def __getitem__(self, indices: Any) -> Load:
         """``buffer[i, j]`` is the load of that element."""
@@ -172,7 +187,7 @@ class Buffer(Node):
         return Load(self, tuple(as_expr(i) for i in items))
 
     def __repr__(self) -> str:
-        return f"Buffer({self.name}{list(self.shape)}: {self.dtype})"
+        return f"Buffer({self.name}{list(self.extents)}: {self.dtype})"
 
 
 _MOST_LEAVES = 1 << 16
@@ -454,19 +469,6 @@ def as_conditional(masked: Call) -> Call:
     return Call("if_then_else", (cond, load, beside), masked.dtype)
 
 
-def where_within(call: Call) -> Call:
-    """A load of what lies within its buffer, as the masked load that it is."""
-    (load,) = call.args
-    assert isinstance(load, Load)
-    lanes, parts = dtypes.lanes(load.dtype), list[Expr]()
-    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
-        ends = (Const(end, dtypes.element(index.dtype)) for end in (0, extent))
-        first, behind = (Broadcast(end, lanes) if dtypes.lanes(index.dtype) > 1 else end for end in ends)
-        parts += [Binary("<=", first, index), Binary("<", index, behind)]
-    wide = [Broadcast(p, lanes) if dtypes.lanes(p.dtype) < lanes > 1 else p for p in parts]
-    return Call("masked_load", (all_of(wide), load), call.dtype)
-
-
 def all_of(conds: Sequence[Expr]) -> Expr:
     """The conjunction; true when empty."""
     result: Expr = TRUE
@@ -575,6 +577,14 @@ def in_type(expr: Expr, dtype: str) -> Expr:
     if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) == wanted and dtypes.widens(wanted, own):
         return expr.a
     return Cast(dtypes.with_lanes(wanted, dtypes.lanes(expr.dtype)), expr)
+
+
+def fixed_extent(value: Extent, owner: str) -> int:
+    """An extent of `owner` as a number.  Raises NotFixed."""
+    if not isinstance(value, Expr):
+        return value
+    names = ", ".join(f"`{v.name}`" for v in sorted(free_variables(value), key=lambda v: v.name))
+    raise NotFixed(f"an extent of {owner} depends on {names}; here it must be a number")
 
 
 def as_int(expr: ExprLike) -> int:

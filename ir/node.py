@@ -23,8 +23,12 @@ N = TypeVar("N", bound="Node")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Fields of these types hold no nodes, so that walking a program need not look at them.
-_PLAIN = frozenset({"str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations", "Layouts"})
+# Fields of these types hold no nodes, so that walking a program need not look at them; extents belong to a declaration,
+# which no rewrite of expressions changes.
+_PLAIN = frozenset({
+    "str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations", "Layouts", "Extent",
+    "tuple[Extent, ...]",
+})  # fmt: skip
 
 
 class Tracer(Protocol):

@@ -35,11 +35,13 @@ from .statements import (
     Stmt,
     Store,
     blocks,
+    fresh,
+    names_below,
     read_buffers,
     written_buffers,
 )
 from .syntax.words import SCOPE_KEY
-from .text import Texts, dictionary, quoted
+from .text import Texts, dictionary, extent_text, extents_text, quoted
 
 _DIALECTS: Mapping[str, Mapping[str, str]] = {
     "stridesmith": {
@@ -72,6 +74,8 @@ class Function(Protocol):
     def name(self) -> str: ...
     @property
     def params(self) -> tuple[Buffer | Var, ...]: ...
+    @property
+    def sizes(self) -> tuple[Var, ...]: ...
     @property
     def body(self) -> Block: ...
     @property
@@ -142,7 +146,12 @@ class _Printer:
     def func(self, func: Function) -> None:
         self.extents, self.parts = {}, (*func.params, func.body)
         self.line(self.words["prim_func"])
-        with self.indented(f"def {func.name}({', '.join(map(self.parameter, func.params))}):"):
+        handles = self.handles(func)
+        with self.indented(f"def {func.name}({', '.join(self.parameter(p, handles) for p in func.params)}):"):
+            for var in func.sizes:
+                self.line(f"{var.name} = T.{var.dtype}()")
+            for buffer, handle in handles.items():
+                self.line(f"{buffer.name} = T.match_buffer({handle}, {self.buffer(buffer)})")
             attrs = self.attributes(func)
             if attrs:
                 self.line(f"T.func_attr({dictionary(attrs)})")
@@ -165,15 +174,30 @@ class _Printer:
                 items.append(("axis_separators", tuple((b.name, b.axis_separators) for b in buffers)))
         return items
 
-    def parameter(self, param: Buffer | Var) -> str:
+    def handles(self, func: Function) -> dict[Buffer, str]:
+        """Names of handles for the parameters whose extents no parameter before them gives."""
+        taken = {name for part in self.parts for name in names_below(part)}
+        handles: dict[Buffer, str] = {}
+        before: set[str] = set()
+        for param in func.params:
+            if isinstance(param, Var):
+                before.add(param.name)
+            elif not names_below(param) - {param.name} <= before:
+                handles[param] = fresh(f"{param.name}_handle", taken)
+                taken.add(handles[param])
+        return handles
+
+    def parameter(self, param: Buffer | Var, handles: Mapping[Buffer, str]) -> str:
         if isinstance(param, Buffer):
+            if param in handles:
+                return f"{handles[param]}: T.handle"
             return f"{param.name}: T.Buffer({self.buffer(param)})"
         return f"{param.name}: T.{param.dtype}"
 
     def buffer(self, buffer: Buffer, brackets: str = "()") -> str:
         """The arguments that declare `buffer`: shape, dtype, and what differs from the defaults."""
-        inner = ", ".join(map(str, buffer.shape))
-        comma = "," if brackets == "()" and len(buffer.shape) == 1 else ""
+        inner = extents_text(buffer.extents)
+        comma = "," if brackets == "()" and buffer.rank == 1 else ""
         text = f'{brackets[0]}{inner}{comma}{brackets[1]}, "{buffer.dtype}"'
         if buffer.data:
             text += f", data={buffer.data}.data"
@@ -324,7 +348,7 @@ class _Printer:
         inside = Seq(tuple(s for s in (block.init, block.body) if s is not None))
         for word, used in (("reads", read_buffers(inside)), ("writes", written_buffers(inside))):
             outer = dict.fromkeys(seen[b.memory] if b in declared else b for b in used if b.memory not in own)
-            parts = (f"{b.name}[{', '.join(f'0:{e}' for e in b.shape) or '()'}]" for b in outer)
+            parts = (f"{b.name}[{', '.join(f'0:{extent_text(e)}' for e in b.extents) or '()'}]" for b in outer)
             self.line(f"T.{word}({', '.join(parts)})")
 
     def axes(self, iters: Sequence[Iter]) -> None:
@@ -345,13 +369,15 @@ class _Printer:
                 self.axis(one)
 
     def axis(self, one: Iter) -> None:
-        extent = self.text.typed(Const(one.extent, one.var.dtype))
+        limit = one.limit
+        extent = extent_text(limit) if isinstance(limit, Expr) else self.text.typed(Const(limit, one.var.dtype))
         self.line(f"{one.var.name} = T.axis.{one.kind}({extent}, {self.text.typed(one.binding)})")
 
     def is_remap(self, one: Iter) -> bool:
         if not isinstance(one.binding, Var) or one.kind == "opaque" or one.var.dtype != one.binding.dtype:
             return False
-        return self.extents.get(one.binding) == Const(one.extent, one.var.dtype)
+        limit = one.limit if isinstance(one.limit, Expr) else Const(one.limit, one.var.dtype)
+        return self.extents.get(one.binding) == limit
 
 
 def _is_plain_loop(stmt: For) -> bool:

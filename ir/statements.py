@@ -13,7 +13,7 @@
              | Attr(key, value, body)                                 a note on body, without effect
              | Allocate(buffer, body)                                 lowered: memory alive in body
              | Declare(buffer, body)                                  lowered: another view of defined memory
-    iter   ::= Iter(var, extent, kind, binding)                       kind: spatial | reduce | opaque
+    iter   ::= Iter(var, limit, kind, binding)                        kind: spatial | reduce | opaque
     kind   ::= serial | parallel | vectorized | unrolled | thread_binding
 
 A block instance runs for one value of its iterators; `binding` gives each
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from .expr import TRUE, Buffer, Expr, Load, Var, as_expr
+from .expr import TRUE, Buffer, Expr, Extent, Load, Var, as_expr, fixed_extent, free_variables
 from .node import Node, changed, children, gathered, rebuild, remembered, transform, walk
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
@@ -40,6 +40,8 @@ SUBGROUP = "subgroup"
 THREAD_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z", SUBGROUP)
 
 Annotations = tuple[tuple[str, Any], ...]
+LONGEST = 1 << 48
+"""More steps than any loop takes, and more elements than any memory has."""
 
 
 class Stmt(Node):
@@ -131,12 +133,22 @@ class Declare(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Iter(Node):
-    """``var`` in ``[0, extent)``, bound to an expression over the loops around."""
+    """``var`` in ``[0, limit)``, bound to an expression over the loops around; `limit` is what a buffer's extent is."""
 
     var: Var
-    extent: int
+    limit: Extent
     kind: str
     binding: Expr
+
+    @property
+    def extent(self) -> int:
+        """The limit as a number.  Raises NotFixed."""
+        return fixed_extent(self.limit, f"iterator `{self.var.name}`")
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The inclusive interval of the iterator, as far as its limit is a number."""
+        return span_of(self.limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +170,11 @@ class Block(Stmt):
         return tuple(i for i in self.iters if i.kind == "reduce")
 
 
+def span_of(limit: Extent) -> tuple[int, int]:
+    """The inclusive interval of what counts from 0 to below `limit`."""
+    return 0, (LONGEST if isinstance(limit, Expr) else limit) - 1
+
+
 def seq(stmts: Sequence[Stmt]) -> Stmt:
     """A sequence with nested ones spliced in; a single statement stays itself."""
     flat: list[Stmt] = []
@@ -166,7 +183,7 @@ def seq(stmts: Sequence[Stmt]) -> Stmt:
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
-def loops(variables: Sequence[tuple[Var, int]], body: Stmt, kind: str = "serial") -> Stmt:
+def loops(variables: Sequence[tuple[Var, Extent]], body: Stmt, kind: str = "serial") -> Stmt:
     """``for v0 in range(e0): for v1 in range(e1): ... body``, the first outermost."""
     for var, extent in reversed(variables):
         body = For(var, as_expr(extent, var), body, kind)
@@ -303,6 +320,8 @@ NO_NAMES: frozenset[str] = frozenset()
 @gathered
 def names_below(node: Node) -> frozenset[str]:
     """`names`, kept."""
+    if isinstance(node, Buffer) and not node.is_fixed:
+        return frozenset((node.name, *(v.name for e in node.extents if isinstance(e, Expr) for v in free_variables(e))))
     return frozenset((node.name,)) if isinstance(node, (Var, Buffer, Block)) else NO_NAMES
 
 

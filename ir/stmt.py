@@ -11,9 +11,11 @@ The statements are those of `statements`, by whose names this module knows them 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
-from .expr import Buffer, Var
+from . import dtypes
+from .expr import Buffer, Expr, Var, free_variables
 from .layout.layout import Layout
 from .node import Node
 from .printer import functions_script, node_script
@@ -50,6 +52,7 @@ from .statements import (
     read_buffers,
     replace_buffer,
     seq,
+    span_of,
     stmt_children,
     stores,
     transform_statements,
@@ -61,8 +64,8 @@ __all__ = [
     "ITER_KINDS", "LOOP_KINDS", "NO_NAMES", "SUBGROUP", "THREAD_AXES", "Allocate", "Annotations", "Assume", "Attr",
     "Block", "Declare", "Evaluate", "For", "If", "Iter", "Let", "Module", "PrimFunc", "Seq", "Stmt", "Store",
     "blocks", "fresh", "loads", "loops", "map_children", "memories_read", "memories_written", "names", "names_below",
-    "path_to", "read_buffers", "replace_buffer", "script", "seq", "stmt_children", "stores", "transform_statements",
-    "walk_stmts", "written_buffers",
+    "path_to", "read_buffers", "replace_buffer", "script", "seq", "span_of", "stmt_children", "stores",
+    "transform_statements", "walk_stmts", "written_buffers",
 ]  # fmt: skip
 
 
@@ -87,6 +90,29 @@ class PrimFunc(Node):
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffer parameters."""
         return tuple(p for p in self.params if isinstance(p, Buffer))
+
+    @property
+    def scalars(self) -> tuple[Var, ...]:
+        """The scalar parameters, and behind them the `sizes`."""
+        return (*(p for p in self.params if isinstance(p, Var)), *self.sizes)
+
+    @property
+    def integers(self) -> tuple[Var, ...]:
+        """The scalars that are integers."""
+        return tuple(v for v in self.scalars if dtypes.is_int(v.dtype))
+
+    @cached_property
+    def sizes(self) -> tuple[Var, ...]:
+        """The variables that no parameter gives: arrays do, whose extents they are; in order of appearance."""
+        if all(b.is_fixed for b in self.buffers):
+            return ()
+        used = [v for e in self.stated for v in sorted(free_variables(e), key=lambda v: v.name)]
+        return tuple(v for v in dict.fromkeys(used) if v not in self.params)
+
+    @property
+    def stated(self) -> tuple[Expr, ...]:
+        """The extents of the parameters that are expressions."""
+        return tuple(e for b in self.buffers for e in b.extents if isinstance(e, Expr))
 
     @property
     def is_strict(self) -> bool:

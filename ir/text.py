@@ -17,6 +17,7 @@ from .expr import (
     Cast,
     Const,
     Expr,
+    Extent,
     LetExpr,
     Load,
     Not,
@@ -36,6 +37,7 @@ from .functions import (
     STATEMENT_CALLS,
     TO_INT_CALLS,
 )
+from .node import rebuild
 
 _LEVELS = {"or": 1, "and": 2, "not": 3, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 _LEVELS.update(dict.fromkeys(COMPARISONS, 4))
@@ -46,6 +48,29 @@ _INFIX = set(ARITHMETIC) - {"min", "max"} | set(COMPARISONS) | {"and", "or"}
 def expr_text(node: Expr | Buffer) -> str:
     """One expression as text; a buffer is its name."""
     return node.name if isinstance(node, Buffer) else CLASSIC(node)
+
+
+def extents_text(extents: Sequence[Extent]) -> str:
+    """``n, 32``."""
+    return ", ".join(extent_text(e) for e in extents)
+
+
+def shape_text(extents: Sequence[Extent]) -> str:
+    """``(n, 32)``, ``(n,)``."""
+    return f"({extents_text(extents)}{',' if len(extents) == 1 else ''})"
+
+
+def extent_text(extent: Extent) -> str:
+    """An extent as a script shows it, without the casts that bring parameters to the index type."""
+    return expr_text(uncast(extent)) if isinstance(extent, Expr) else str(extent)
+
+
+def uncast(extent: Expr) -> Expr:
+    """An extent, or a condition over integers, without casts of parameters to the index type: reading adds them."""
+    if isinstance(extent, Cast) and isinstance(extent.a, Var):
+        return Var(extent.a.name)
+    result: Expr = rebuild(extent, uncast)
+    return result
 
 
 class Texts:
@@ -202,4 +227,3 @@ def quoted(text: str) -> str:
     if body.startswith("'") and '"' not in body:
         return f'"{body[1:-1]}"' if "\\'" not in body else body
     return body
-

@@ -203,8 +203,8 @@ def _cast(e: Cast) -> None:
 def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
     """As many integer indices as dimensions, vectors only of one length, and a type of element that exists."""
     text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
-    if len(indices) != len(buffer.shape):
-        raise TypeFault(f"`{text}` has {len(indices)} indices, but the buffer has {len(buffer.shape)} dimensions")
+    if len(indices) != buffer.rank:
+        raise TypeFault(f"`{text}` has {len(indices)} indices, but the buffer has {buffer.rank} dimensions")
     for index in indices:
         if not dtypes.is_int(index.dtype) or dtypes.is_storage(index.dtype):
             raise TypeFault(f"the index `{expr_text(index)}` of `{text}` has type {index.dtype}")

@@ -40,7 +40,7 @@ from ..ir.stmt import (
 from ..ir.verify.init import holds_at_zero
 from .concurrency import check_marked
 from .errors import ScheduleError
-from .tree import find_loop, loops_above
+from .tree import find_loop, integer_bounds, loop_bounds, loops_above
 
 
 @dataclass(frozen=True)
@@ -267,9 +267,11 @@ def check_still_concurrent(func: PrimFunc, loops: Sequence[For], number: str) ->
 
 def enclosing_bounds(func: PrimFunc, stmt: Stmt) -> dict[Var, tuple[int, int]]:
     """Inclusive bounds of the loops with constant extents around `stmt`, up to the enclosing block."""
-    found: dict[Var, tuple[int, int]] = {}
+    found = integer_bounds(func)
     for loop in loops_above(func, stmt):
         extent = getattr(loop.extent, "value", None)
         if isinstance(extent, int):
             found[loop.var] = (0, extent - 1)
+        elif found and free_variables(loop.extent) <= found.keys():
+            found |= loop_bounds([loop], func)
     return found

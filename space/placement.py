@@ -14,11 +14,12 @@ from ..ir.dataflow.accesses import Access, element_variables
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.dataflow.order import knowing
-from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, can_fail, conjuncts, free_variables, substitute
+from ..ir.expr import FALSE, TRUE, Buffer, Expr, Extent, Var, binary, can_fail, conjuncts, free_variables, substitute
+from ..ir.ranges import preconditions
 from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, Stmt, path_to, read_buffers, stores, walk_stmts
 from ..ir.verify.undef import misplaced
 from .errors import ScheduleError
-from .tree import loops_above
+from .tree import loops_above, parameters
 
 
 def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
@@ -278,8 +279,8 @@ def loops_to(func: PrimFunc, target: For) -> list[For]:
 
 def stored_in_iteration(func: PrimFunc, target: For, buffer: Buffer) -> tuple[list[Var], list[Var], IntSet]:
     """The elements that one iteration of `target` stores: loops around, coordinates, and the set over both."""
-    outer = [loop.var for loop in loops_to(func, target)]
-    axes = [Var(f"{buffer.name}.{d}") for d in range(len(buffer.shape))]
+    outer = [*parameters(func), *(loop.var for loop in loops_to(func, target))]
+    axes = [Var(f"{buffer.name}.{d}") for d in range(buffer.rank)]
     found: IntSet | None = None
     for statement in writers(func, buffer):
         assert statement.write is not None
@@ -289,14 +290,14 @@ def stored_in_iteration(func: PrimFunc, target: For, buffer: Buffer) -> tuple[li
     return outer, axes, found
 
 
-def not_stored(program: Program, among: Iterable[Statement], buffer: Buffer, shape: Sequence[int]) -> IntSet:
+def not_stored(program: Program, among: Iterable[Statement], buffer: Buffer, shape: Sequence[Extent]) -> IntSet:
     """The elements below `shape`, with the values of all scalar parameters, that no statement of `among` surely stores.
 
     Raises NotAffine and Unknown.
     """
     axes = element_variables(buffer)
     scalars = tuple((p, None) for p in program.parameters)
-    missing = points(Domain((*scalars, *zip(axes, shape, strict=True))))
+    missing = points(Domain((*scalars, *zip(axes, shape, strict=True)), program.given))
     for statement in among:
         write = statement.write
         if write is not None and write.buffer == buffer and statement.exact and not write.whole:
@@ -306,7 +307,7 @@ def not_stored(program: Program, among: Iterable[Statement], buffer: Buffer, sha
 
 
 def condition_to_be_stored(
-    func: PrimFunc, target: For, buffer: Buffer, dims: Sequence[tuple[Var, int]], element: Sequence[Expr], cond: Expr
+    func: PrimFunc, target: For, buffer: Buffer, dims: Sequence[tuple[Var, Extent]], element: Sequence[Expr], cond: Expr
 ) -> Expr:
     """What must hold besides `cond` for `element` to be stored in the same iteration of `target`.
 
@@ -316,11 +317,12 @@ def condition_to_be_stored(
     try:
         outer, axes, stored = stored_in_iteration(func, target, buffer)
         around = [(loop.var, loop.extent) for loop in loops_to(func, target)]
-        domain = points(Domain((*around, *dims), conjuncts(cond)))
+        own, given = [(v, None) for v in parameters(func)], preconditions(func)
+        domain = points(Domain((*own, *around, *dims), (*given, *conjuncts(cond))))
         wanted = domain.image([*outer, *element], [*outer, *axes])
         if wanted.is_subset(stored):
             return TRUE
-        context = points(Domain((*around, *zip(axes, buffer.shape, strict=True))))
+        context = points(Domain((*own, *around, *zip(axes, buffer.extents, strict=True)), given))
         needed = stored.condition(context)
     except (NotAffine, Unknown) as error:
         raise ScheduleError("it is unknown what one iteration of `{loop}` stores to `{buffer}`: {error}",

@@ -18,9 +18,14 @@ from typing import Any, get_type_hints
 
 from ..ir.affine.guard import Unknown
 from ..ir.caches import cached
+from ..ir.context import start
 from ..ir.layout.index_map import IndexMap
 from ..ir.layout.layout import Layout
+from ..ir.ranges import preconditions
 from ..ir.stmt import Module, PrimFunc
+from ..ir.verify.bounds import OutOfBounds, check_in_bounds
+from ..ir.verify.catalogue import VerifyError
+from ..ir.verify.rules import verify
 from .arguments import describe, encode_argument, fits, is_variadic
 from .errors import ScheduleError
 from .tensorir import without_options
@@ -150,9 +155,31 @@ class Primitive:
     def _apply_in(self, module: Module, current: str, arguments: Mapping[str, Any]) -> ModuleResult:
         if self.across is not None:
             across: ModuleResult = self._call(self.across, (module, current), arguments)
+            self._check_all_values(module[current], across[0][across[1]], arguments)
             return across
         func, result = self.apply(module[current], arguments)
+        self._check_all_values(module[current], func, arguments)
         return module.with_function(func), current, result
+
+    def _check_all_values(self, before: PrimFunc, func: PrimFunc, arguments: Mapping[str, Any]) -> None:
+        """Raises ScheduleError where the program is not proven to be one for all values of its parameters.
+
+        What each primitive proves of numbers it may leave open of extents that are expressions.  What the program
+        assumed of its parameters `before`, on which earlier proofs rest, it still assumes.
+        """
+        if not before.stated:
+            return
+        try:
+            verify(func)
+            check_in_bounds(func)
+        except (VerifyError, OutOfBounds) as error:
+            made = ScheduleError("for some values of its parameters this makes no program: {error}", error=str(error))
+            raise made.at(self.name, dict(arguments)) from None
+        here = start(func)
+        for cond in preconditions(before):
+            if not here.implies(cond):
+                made = ScheduleError("this would forget that {cond!r}", cond=cond)
+                raise made.at(self.name, dict(arguments)) from None
 
     def _call(self, rewrite: Callable[..., Any], program: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Regions of buffers, as a lower corner and constant extents.
+"""Regions of buffers, as a lower corner and extents: numbers, or a dimension whose extent is an expression whole.
 
 For an access ``A[e(outer, inner)]`` with inner loops in known ranges, the region
 touched by one iteration of the outer loops is ``lo(outer) + [0, extent)`` in each
@@ -11,14 +11,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ir.arith.linear import build, linear_form
-from ..ir.arith.simplify import simplify
+from ..ir.arith.simplify import bound, simplify
 from ..ir.arith.widening import linear_index
 from ..ir.dataflow.accesses import Access
 from ..ir.dataflow.instances import statements
-from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, as_index, can_fail, free_variables
+from ..ir.expr import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    Var,
+    as_expr,
+    as_index,
+    can_fail,
+    fixed_extent,
+    free_variables,
+)
 from ..ir.stmt import For, Stmt
 
 Bounds = dict[Var, tuple[int, int]]
+HUGE = 1 << 32
+"""No part of memory is so long; where extents are expressions, it comes from a parameter without a largest value."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,7 @@ class Interval:
     """``[lo, lo + extent)`` in one dimension; `lo` is over outer loops, in the index type."""
 
     lo: Expr
-    extent: int
+    extent: Extent
 
 
 def accesses_below(stmt: Stmt, buffer: Buffer) -> tuple[tuple[Access, tuple[For, ...]], ...]:
@@ -35,7 +49,7 @@ def accesses_below(stmt: Stmt, buffer: Buffer) -> tuple[tuple[Access, tuple[For,
 
 
 def region(
-    points: Iterable[tuple[tuple[Expr, ...], Bounds]], outer: frozenset[Var], shape: Sequence[int], bounds: Bounds
+    points: Iterable[tuple[tuple[Expr, ...], Bounds]], outer: frozenset[Var], shape: Sequence[Extent], bounds: Bounds
 ) -> tuple[Interval, ...]:
     """The box that holds every access, for one iteration of the `outer` loops.
 
@@ -56,10 +70,16 @@ def region(
                 whole[dim] = True
             result[dim] = merged
     zero = as_expr(0)
+    most = [min(bound(extent, bounds)[1], HUGE) if isinstance(extent, Expr) else extent for extent in shape]
     return tuple(
-        Interval(zero, extent) if whole[d] or part is None or part.extent >= extent or can_fail(part.lo) else part
+        Interval(zero, extent) if whole[d] or part is None or _length(part) >= most[d] or can_fail(part.lo) else part
         for d, (part, extent) in enumerate(zip(result, shape, strict=True))
     )
+
+
+def _length(part: Interval) -> int:
+    """The number of elements of an interval that `interval_of` made."""
+    return fixed_extent(part.extent, "a region")
 
 
 def interval_of(index: Expr, outer: frozenset[Var], inner: Bounds, bounds: Bounds) -> Interval | None:
@@ -94,7 +114,7 @@ def _spread(atom: Expr, outer: frozenset[Var], inner: Bounds, bounds: Bounds) ->
         if part is None:
             return (None, 0, divisor - 1) if atom.op == "%" else None
         if isinstance(part.lo, Const):
-            first, last = int(part.lo.value), int(part.lo.value) + part.extent - 1
+            first, last = int(part.lo.value), int(part.lo.value) + _length(part) - 1
             if atom.op == "//":
                 return None, first // divisor, last // divisor
             if first // divisor == last // divisor:
@@ -103,7 +123,7 @@ def _spread(atom: Expr, outer: frozenset[Var], inner: Bounds, bounds: Bounds) ->
         if atom.op == "%":
             return None, 0, divisor - 1
         base = simplify(part.lo // divisor, bounds)
-        return base, 0, (part.extent + divisor - 2) // divisor
+        return base, 0, (_length(part) + divisor - 2) // divisor
     return None
 
 
@@ -115,6 +135,6 @@ def _merge(a: Interval | None, b: Interval | None) -> Interval | None:
     if terms:
         return None
     low = min(0, offset)
-    high = max(a.extent, offset + b.extent)
+    high = max(_length(a), offset + _length(b))
     lo = a.lo if low == 0 else b.lo
     return Interval(lo, high - low)

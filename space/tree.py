@@ -6,13 +6,30 @@ a function, so that a name is a stable handle across rewrites.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
-from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, can_fail, free_variables, reads_memory, substitute
+from ..ir.context import start
+from ..ir.expr import (
+    TRUE,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Var,
+    binary,
+    can_fail,
+    free_variables,
+    reads_memory,
+    substitute,
+)
+from ..ir.extents import as_extent
 from ..ir.node import Node, rebuild, remembered, transform
+from ..ir.ranges import preconditions
 from ..ir.stmt import (
     Allocate,
     Attr,
@@ -35,6 +52,9 @@ from ..ir.stmt import (
     walk_stmts,
 )
 from .errors import ScheduleError
+
+if TYPE_CHECKING:
+    from ..ir.affine.sets import Domain
 
 
 def replace_stmt(root: Stmt, old: Stmt, new: Stmt) -> Stmt:
@@ -211,9 +231,47 @@ def extent_of(loop: For) -> int:
     )
 
 
-def loop_bounds(loops: tuple[For, ...]) -> dict[Var, tuple[int, int]]:
-    """Inclusive bounds of each loop variable."""
-    return {loop.var: (0, extent_of(loop) - 1) for loop in loops}
+def limit_of(func: PrimFunc, loop: For) -> Extent:
+    """The extent of a loop, a number or an expression of the function's integers.  Raises ScheduleError for another."""
+    known = bool(func.stated) and free_variables(loop.extent) <= frozenset(func.integers)
+    if not known or reads_memory(loop.extent) or can_fail(loop.extent):
+        return extent_of(loop)
+    return as_extent(loop.extent)
+
+
+def loop_bounds(loops: Sequence[For], func: PrimFunc | None = None) -> dict[Var, tuple[int, int]]:
+    """Inclusive bounds of each loop variable, and of the integers of `func` where extents are made of them."""
+    if func is None or not func.stated:
+        return {loop.var: (0, extent_of(loop) - 1) for loop in loops}
+    facts = start(func).facts
+    return {loop.var: facts.within(limit_of(func, loop)) for loop in loops} | integer_bounds(func)
+
+
+def integer_bounds(func: PrimFunc) -> dict[Var, tuple[int, int]]:
+    """Inclusive bounds of the integers of a function with extents that are made of them; else nothing."""
+    if not func.stated:
+        return {}
+    facts = start(func).facts
+    return {var: facts.interval(var) for var in func.integers}
+
+
+def running(
+    func: PrimFunc, loops: Sequence[For], conditions: Sequence[Expr] = (), more: Sequence[tuple[Var, Extent]] = ()
+) -> Domain:
+    """The points of `loops`, and of `more` variables with their limits, at which `conditions` hold.
+
+    The integers that extents are made of come first, with what is known of them.
+    """
+    from ..ir.affine.sets import Domain
+
+    own = tuple((v, None) for v in parameters(func))
+    dims = tuple((loop.var, limit_of(func, loop)) for loop in loops)
+    return Domain((*own, *dims, *more), (*preconditions(func), *conditions))
+
+
+def parameters(func: PrimFunc) -> tuple[Var, ...]:
+    """The integers that extents are made of."""
+    return func.integers if func.stated else ()
 
 
 def rename_duplicates(func: PrimFunc) -> PrimFunc:
@@ -302,7 +360,7 @@ def substitute_loops(stmt: Stmt, mapping: dict[Var, Expr], bounds: dict[Var, tup
         if isinstance(item, For) and isinstance(item.extent, Const):
             inner = {**known, item.var: (0, int(item.extent.value) - 1)}
         elif isinstance(item, Block):
-            inner = {**known, **{i.var: (0, i.extent - 1) for i in item.iters}}
+            inner = {**known, **{i.var: i.span for i in item.iters}}
             bindings = [rewrite(i.binding, known) for i in item.iters]
             pairs = zip(item.iters, bindings, strict=True)
             iters = tuple(i if b is i.binding else replace(i, binding=b) for i, b in pairs)

@@ -82,9 +82,9 @@ def check_kernel(name: str, kernel: Stmt, target: Target, buffers: Sequence[Buff
 def _check_argument(buffer: Buffer, as_image: bool, target: Target) -> None:
     if is_image(buffer.scope):
         check_image(buffer, target)
-    if not as_image and len(buffer.shape) > MAX_RANK:
+    if not as_image and buffer.rank > MAX_RANK:
         raise CodegenError(
-            f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; OpenCL code takes linear memory of one "
+            f"buffer `{buffer.name}` has {buffer.rank} physical axes; OpenCL code takes linear memory of one "
             f"or two; use fewer axis separators"
         )
 

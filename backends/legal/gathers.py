@@ -159,7 +159,7 @@ def _place_in_block(buffer: Buffer, base: Expr, distances: Sequence[int], unroll
     count = len(distances)
     terms, constant = shared_form(base)
     moving = {atom: factor for atom, factor in terms.items() if factor % count}
-    if prod(buffer.shape) % count or any(atom not in unrolled for atom in moving):
+    if not buffer.is_fixed or prod(buffer.shape) % count or any(atom not in unrolled for atom in moving):
         return None
     places = {constant % count}
     for var, factor in moving.items():

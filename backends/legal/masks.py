@@ -81,7 +81,7 @@ class _Place:
         if buffer.memory not in self.tiles or len(indices) != 1 or as_ramp(indices[0]) is None:
             return False
         low, high = self.facts.interval(indices[0])
-        return low >= 0 and high < buffer.size
+        return buffer.is_fixed and low >= 0 and high < buffer.size
 
 
 class _Masks:

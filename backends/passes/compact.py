@@ -120,7 +120,7 @@ class _Sink:
             base, size = _region(dim, extent, self.spans, inside, grows=self.spans is not self.accesses)
             bases.append(base)
             shape.append(size)
-        smaller = replace(self.buffer, shape=tuple(shape))
+        smaller = replace(self.buffer, extents=tuple(shape))
         body: Stmt = _shift(stmt, self.buffer, smaller, bases)
         return Allocate(smaller, body)
 

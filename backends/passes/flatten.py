@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from ...ir import dtypes
 from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, binary, reads_memory
 from ...ir.node import Node, rebuild
-from ...ir.passes.flat import flat_indices, groups
+from ...ir.passes.flat import flat_indices, groups, product
 from ...ir.stmt import Allocate, Declare, Stmt, Store
 from .errors import LoweringError
 
@@ -27,8 +26,8 @@ from .errors import LoweringError
 def flat_buffer(buffer: Buffer, separated: bool) -> Buffer:
     """The buffer with one dimension, or one per group of axes if `separated`, and scalar elements."""
     width = dtypes.lanes(buffer.dtype)
-    shape = [prod(buffer.shape[a:b]) for a, b in groups(buffer, separated)]
-    shape[-1] *= width
+    shape = [product(buffer.extents[a:b]) for a, b in groups(buffer, separated)]
+    shape[-1] = product([shape[-1], width])
     separators = tuple(range(1, len(shape)))
     return Buffer(buffer.name, tuple(shape), dtypes.element(buffer.dtype), buffer.scope, separators, buffer.data)
 
@@ -79,11 +78,11 @@ class _Flatten:
         view, owner = flat_buffer(buffer, self.separated), self.owners.get(buffer.data)
         if owner is None:
             raise LoweringError(f"`{buffer.name}` views `{buffer.data}`, which is not defined around its declaration")
-        if view.nbytes > owner.nbytes:
+        if (view.extents, view.dtype) != (owner.extents, owner.dtype) and view.nbytes > owner.nbytes:
             raise LoweringError(
                 f"`{buffer.name}` of {view.nbytes} bytes views `{owner.name}`, which has only {owner.nbytes}"
             )
-        plain = len(view.shape) == len(owner.shape) == 1 or view.shape == owner.shape
+        plain = view.rank == owner.rank == 1 or view.extents == owner.extents
         same = plain and view.dtype == owner.dtype
         self.flat[buffer] = owner if same else replace(view, scope=owner.scope)
 

@@ -151,6 +151,8 @@ def _varies(load: Load, lanes: frozenset[Var]) -> bool:
 
 def is_inside(buffer: Buffer, indices: tuple[Expr, ...], facts: Facts) -> bool:
     """Whether intervals prove the access in bounds."""
+    if not buffer.is_fixed:
+        return False
     intervals = [facts.interval(i) for i in indices]
     return all(low >= 0 and high < size for (low, high), size in zip(intervals, buffer.shape, strict=True))
 

@@ -33,8 +33,8 @@ from ...ir.expr import (
     let_variables,
     reads_memory,
     substitute,
-    where_within,
 )
+from ...ir.extents import where_within
 from ...ir.functions import LOAD_WITHIN, MASKED_LOAD
 from ...ir.node import Node, rebuild, transform, walk
 from ...ir.stmt import (

@@ -47,9 +47,9 @@ def generate(lowered: Lowered, target: Target) -> str:
     lowered, entry = legal(lowered, target), entry_name(lowered.name)
     buffers = (*lowered.params, *lowered.workspaces)
     for buffer in buffers:
-        if len(buffer.shape) != 1:
+        if buffer.rank != 1:
             raise CodegenError(
-                f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; CPU code takes linear memory of one, "
+                f"buffer `{buffer.name}` has {buffer.rank} physical axes; CPU code takes linear memory of one, "
                 f"flatten it without axis separators"
             )
     register_bytes = max(target.vector_bits // 8, 16)

@@ -28,6 +28,7 @@ from ..expr import (
     Cast,
     Const,
     Expr,
+    Extent,
     LetExpr,
     Not,
     Ramp,
@@ -39,6 +40,7 @@ from ..expr import (
     reads_memory,
 )
 from ..functions import INTEGER_CALLS
+from ..statements import LONGEST
 from . import integer_calls
 from .linear import Linear, UndefTerm, add, build, divide, ordered, shared_form
 
@@ -48,8 +50,6 @@ Form = tuple[tuple[tuple[Expr, int], ...], int, int]
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-LONGEST = 1 << 48
-"""More steps than any loop takes."""
 ANY_INDEX: Interval = (-(1 << 40), 1 << 40)
 """The range of an index into memory of unknown shape."""
 _DERIVED = 64
@@ -217,6 +217,10 @@ class Facts:
         """The facts in the body of a loop."""
         least, most = self.interval(extent)
         return self.with_bounds({var: (0, (most if least == most else min(most, LONGEST)) - 1)})
+
+    def within(self, limit: Extent) -> Interval:
+        """The interval of what counts from 0 to below `limit`."""
+        return 0, (min(self.interval(limit)[1], LONGEST) if isinstance(limit, Expr) else limit) - 1
 
     def binding(self, var: Var, value: Expr, limit: Interval | None = None) -> Facts:
         """The facts where `var` has the value of an expression, which is known to lie in `limit`."""

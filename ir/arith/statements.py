@@ -99,8 +99,8 @@ def _block(stmt: Block, s: Simplifier) -> Stmt:
     if facts.impossible:
         return NOTHING
     iters = tuple(rebuild(i, lambda e: simplifier_for(facts).expr(e) if isinstance(e, Expr) else e) for i in stmt.iters)
-    spans = ((i, facts.interval(i.binding)) for i in iters)
-    inside = facts.with_bounds({i.var: (max(low, 0), min(high, i.extent - 1)) for i, (low, high) in spans})
+    spans = ((i, facts.interval(i.binding), facts.within(i.limit)) for i in iters)
+    inside = facts.with_bounds({i.var: (max(low, 0), min(high, last)) for i, (low, high), (_, last) in spans})
     body = simplify_stmt(stmt.body, inside)
     init = None if stmt.init is None else simplify_stmt(stmt.init, inside)
     return Block(stmt.name, iters, body, predicate, init, stmt.allocs, stmt.annotations)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .. import dtypes
-from ..arith.intervals import LONGEST, negate
+from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..caches import cached
 from ..expr import (
@@ -31,10 +31,11 @@ from ..expr import (
     const,
     free_variables,
     substitute,
-    where_within,
 )
+from ..extents import where_within
 from ..functions import LOAD_WITHIN, MASKED_LOAD
 from ..node import children, rebuild, walk
+from ..statements import LONGEST
 from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
 
 Env = Mapping[Var, Expr]
@@ -83,7 +84,7 @@ Accesses = tuple[Access, ...]
 
 def element_variables(buffer: Buffer) -> tuple[Var, ...]:
     """Names for the coordinates of an element, which no program has."""
-    return tuple(Var(f"p{d}'") for d in range(len(buffer.shape)))
+    return tuple(Var(f"p{d}'") for d in range(buffer.rank))
 
 
 @cached(1 << 12)
@@ -153,7 +154,7 @@ def _access(node: Load | Store, guards: tuple[Expr, ...], is_control: bool, fram
     conditions = tuple(resolved(g, env, dims, lane) for g in guards)
     buffer = dict(aliases).get(node.buffer.name, node.buffer)
     whole = buffer.dtype != node.buffer.dtype
-    if buffer.shape != node.buffer.shape and not whole:
+    if buffer.extents != node.buffer.extents and not whole:
         bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
         indices = _reshaped(node.buffer, buffer, indices, bounds)
     own = dict(owners).get(buffer.name, ())

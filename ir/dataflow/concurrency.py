@@ -66,7 +66,7 @@ def conflict(program: Program, loop: For, *, private: bool = True, reduces: bool
     inside and read only where the same iteration wrote; lanes of vectors have none.  With
     `reduces`, they may update elements together, as the work-items of a subgroup do.
     """
-    scalars = [p for p in program.func.params if isinstance(p, Var)]
+    scalars = program.func.scalars
     touched: dict[Buffer, list[Touch]] = {}
     for statement in program.below(loop):
         for access in statement.accesses:

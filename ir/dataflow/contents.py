@@ -22,7 +22,7 @@ from typing import Any
 from ..affine.guard import Unknown
 from ..affine.sets import Domain, IntSet, access_map, is_affine, points
 from ..caches import Recent
-from ..expr import Buffer, Const, Expr, Undef, Var, conjuncts
+from ..expr import Buffer, Const, Expr, Extent, Undef, Var, conjuncts
 from ..node import walk
 from ..stmt import For
 from .accesses import Access, element_variables
@@ -366,6 +366,6 @@ def _event(tag: str, statement: Statement, domain: Domain, coordinates: tuple[Ex
     return Event(tag, domain.variables, points(domain), coordinates, shape, time, True, statement, access)
 
 
-def _shape(statement: Statement | None, owners: Sequence[Var], buffer: Buffer) -> tuple[int, ...]:
+def _shape(statement: Statement | None, owners: Sequence[Var], buffer: Buffer) -> tuple[Extent, ...]:
     bounds = {} if statement is None else statement.bounds
-    return (*(bounds.get(v, (0, 0))[1] + 1 for v in owners), *buffer.shape)
+    return (*(bounds.get(v, (0, 0))[1] + 1 for v in owners), *buffer.extents)

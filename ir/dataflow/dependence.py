@@ -26,7 +26,7 @@ import islpy as isl
 from ..affine.guard import NotAffine, Unknown, question
 from ..affine.sets import Domain, IntSet, access_map, box, points
 from ..caches import cached
-from ..expr import Buffer, Expr, Var, binary, const, substitute
+from ..expr import Buffer, Expr, Extent, Var, binary, const, fixed_extent, substitute
 from ..stmt import For
 from .accesses import Access
 from .instances import Statement
@@ -145,7 +145,7 @@ class Event:
     variables: tuple[Var, ...]
     domain: IntSet
     coordinates: tuple[Expr, ...] | None
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     time: tuple[int | Var, ...]
     exact: bool
     statement: Statement | None = None
@@ -159,7 +159,8 @@ class Event:
             names = tuple(Var(f"p{k}") for k in range(len(self.shape)))
             if self.coordinates is None:
                 count = len(self.owners)
-                anywhere = isl.Map.from_domain_and_range(self.domain.isl, box(names[count:], self.shape[count:]).isl)
+                sizes = [fixed_extent(e, "memory of which any element may be meant") for e in self.shape[count:]]
+                anywhere = isl.Map.from_domain_and_range(self.domain.isl, box(names[count:], sizes).isl)
                 handle = access_map(self.domain, self.owners, names[:count]).isl.flat_range_product(anywhere)
             else:
                 handle = access_map(self.domain, self.coordinates, names).isl
@@ -188,7 +189,7 @@ def event(statement: Statement, access: Access, domain: IntSet | None = None, pa
             exact = False
     owners = tuple(v for v in access.owners if v in statement.variables)
     coordinates: tuple[Expr, ...] | None = (*owners, *access.indices)
-    shape = (*(statement.bounds.get(v, (0, 0))[1] + 1 for v in owners), *access.buffer.shape)
+    shape = (*(statement.bounds.get(v, (0, 0))[1] + 1 for v in owners), *access.buffer.extents)
     try:
         if access.whole:
             raise NotAffine("the element of an alias of another type")
@@ -284,11 +285,14 @@ def _named(pairs: Pairs, events: dict[str, Event]) -> dict[tuple[str, str], IntM
 
 
 def end_event(buffer: Buffer, elements: IntSet, parameters: Sequence[Var] = ()) -> Event:
-    """The function's end reads `elements` of a memory, after everything else, whatever the `parameters` are."""
+    """The function's end reads `elements` of a memory, after everything else, whatever the `parameters` are.
+
+    Elements may have coordinates for parameters already, before their own.
+    """
     variables = (*parameters, *elements.variables)
     with question():
         lifted = IntSet(variables, elements.isl.insert_dims(isl.dim_type.set, 0, len(parameters)))
-    shape = (*(1 for _ in parameters), *buffer.shape)
+    shape = (*(1 for _ in range(len(variables) - buffer.rank)), *buffer.extents)
     return Event("END", variables, lifted, variables, shape, (_LAST,), True)
 
 

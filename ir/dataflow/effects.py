@@ -168,9 +168,10 @@ def _reads(instances: IntSet, access: Access, elements: IntSet) -> bool:
 
 
 def end_elements(program: Program, buffer: Buffer) -> IntSet:
-    """What the caller sees of a memory."""
+    """What the caller sees of a memory; where extents are made of them, with the parameters before the elements."""
     names = element_variables(buffer)
-    everything = points(Domain(tuple(zip(names, buffer.shape, strict=True))))
+    own = tuple((v, None) for v in program.parameters) if program.given else ()
+    everything = points(Domain((*own, *zip(names, buffer.extents, strict=True)), program.given))
     if not any(b.name == buffer.name for b in program.func.buffers):
         return everything.subtract(everything)
     padding = layout_padding(program.func, buffer)
@@ -233,7 +234,7 @@ def _observers(
         reads += [event(assumption, a, points(assumption.domain), f"a{n}") for n, a in enumerate(told)]
     elements = end_elements(program, buffer)
     if not elements.is_empty():
-        reads.append(end_event(buffer, elements, program.parameters))
+        reads.append(end_event(buffer, elements, () if program.given else program.parameters))
     flow = last_writers([r for r in reads if not r.domain.is_empty()], [w for w in writes if not w.domain.is_empty()])
     by_tag = {e.tag: e for e in reads}
     return [

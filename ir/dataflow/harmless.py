@@ -47,7 +47,7 @@ from ..expr import (
 )
 from ..node import children, walk
 from ..stmt import Assume, Block, Store
-from ..text import expr_text
+from ..text import expr_text, extent_text
 from .accesses import Access, element_variables, inlined, own_expressions
 from .contents import Reading, held
 from .effects import Change, Harm, Point, effect, element_text
@@ -109,7 +109,7 @@ def _outside(change: Change) -> Harm | None:
     for access in change.statement.accesses:
         buffer = access.node.buffer
         indices = [change.statement.resolve(i) for i in access.node.indices]
-        inside = all_of([c for i, e in zip(indices, buffer.shape, strict=True) for c in (i >= 0, i < e)])
+        inside = all_of([c for i, e in zip(indices, buffer.extents, strict=True) for c in (i >= 0, i < e)])
         inside = simplify(inside, change.statement.bounds)
         if inside == const(True):
             continue
@@ -168,7 +168,7 @@ def _beyond(change: Change) -> Harm | None:
     block = change.statement.stmt
     for item in block.iters if isinstance(block, Block) else ():
         value = change.statement.resolve(item.binding)
-        inside = simplify(all_of([value >= 0, value < item.extent]), change.statement.bounds)
+        inside = simplify(all_of([value >= 0, value < item.limit]), change.statement.bounds)
         if inside == const(True):
             continue
         try:
@@ -176,7 +176,7 @@ def _beyond(change: Change) -> Harm | None:
         except (NotAffine, Unknown) as error:
             return Harm(f"it is unknown whether iterator `{item.var.name}` stays in its range: {error}")
         if point is not None:
-            return Harm(f"iterator `{item.var.name}` would leave its range [0, {item.extent})", point)
+            return Harm(f"iterator `{item.var.name}` would leave its range [0, {extent_text(item.limit)})", point)
     return None
 
 

@@ -40,6 +40,7 @@ from ..expr import (
     reads_memory,
 )
 from ..node import walk
+from ..ranges import preconditions
 from ..stmt import (
     Allocate,
     Assume,
@@ -177,11 +178,15 @@ class Statement:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The statements of a function, in program order; compared by identity."""
+    """The statements of a function, in program order; compared by identity.
+
+    `given` is what holds of its integer `parameters` in every call.
+    """
 
     func: PrimFunc
     statements: tuple[Statement, ...]
     parameters: tuple[Var, ...]
+    given: tuple[Expr, ...] = ()
 
     def below(self, node: Stmt) -> tuple[Statement, ...]:
         """The statements at or below `node`, which is compared by identity."""
@@ -214,14 +219,14 @@ def evaluations(func: PrimFunc) -> tuple[Statement, ...]:
 
 
 def _build(func: PrimFunc, evaluates: Callable[[Expr], bool] = reads_memory) -> Program:
-    scalars = tuple(p for p in func.params if isinstance(p, Var) and dtypes.is_int(p.dtype))
-    used = {n for n in walk(func.body) if isinstance(n, Var)} if scalars else set()
+    scalars, given = func.integers, preconditions(func)
+    used = {n for n in walk(func.body) if isinstance(n, Var)} if scalars and not given else set(scalars)
     parameters = tuple(p for p in scalars if p in used)
-    start = _Place(dims=tuple((p, None) for p in parameters), loop_vars=parameters)
+    start = _Place(dims=tuple((p, None) for p in parameters), conditions=given, loop_vars=parameters)
     owners = tuple((b.name, parameters) for b in func.buffers) if parameters else ()
     builder = _Builder({b.name: b for b in func.buffers}, evaluates)
     builder.visit(func.body, start._replace(owners=owners))
-    return Program(func, tuple(builder.found), parameters)
+    return Program(func, tuple(builder.found), parameters, given)
 
 
 def statements(stmt: Stmt, evaluates: Callable[[Expr], bool] = reads_memory) -> tuple[Statement, ...]:

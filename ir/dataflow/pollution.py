@@ -17,7 +17,7 @@ from itertools import count
 
 from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
-from ..affine.sets import Domain, IntSet, access_map, box, is_affine, points
+from ..affine.sets import Domain, IntSet, access_map, is_affine, points
 from ..caches import cached
 from ..expr import Binary, Buffer, Call, Cast, Const, Expr, Undef, const
 from ..node import walk
@@ -111,12 +111,17 @@ def _reached(
             raise NotAffine("any element")
         return instances.image(write.indices, names)
     except NotAffine:
-        return box(names, write.buffer.shape)
+        return points(Domain(tuple(zip(names, _largest(write.buffer), strict=True))))
+
+
+def _largest(buffer: Buffer) -> tuple[int | None, ...]:
+    """Extents that hold those of every call; None where they are expressions."""
+    return tuple(None if isinstance(e, Expr) else e for e in buffer.extents)
 
 
 def as_domain(buffer: Buffer, elements: IntSet) -> Domain:
     """Elements as a domain over their coordinates; all of them where no text describes them."""
-    dims = tuple(zip(elements.variables, buffer.shape, strict=True))
+    dims = tuple(zip(elements.variables, _largest(buffer), strict=True))
     try:
         return Domain(dims, (elements.condition(),))
     except (NotAffine, Unknown):

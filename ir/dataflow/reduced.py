@@ -86,7 +86,7 @@ def cells(
         ]
     if own is not None:
         parts = [replace(p, instances=w, held=value) for p in parts for w, value in _cut(p.instances, own)]
-    scalars = frozenset(p for p in program.func.params if isinstance(p, Var))
+    scalars = frozenset(program.func.scalars)
     return tuple(replace(p, finite=_finite(p, found), scalars=scalars, strict=program.func.is_strict) for p in parts)
 
 

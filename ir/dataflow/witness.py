@@ -96,6 +96,8 @@ class _Search:
                 first = _first_after(other, access, element, time)
                 if first is not None:
                     found.append((first, access.is_write, other))
+        if not found and self.program.given:
+            return ""  # which elements the caller sees is a matter of the extents
         if not found:
             seen = end_elements(self.program, write.buffer)
             outside = seen.where(_equal(seen.variables, element)).is_empty()

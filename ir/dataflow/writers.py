@@ -208,13 +208,13 @@ def _entry(program: Program, buffer: Buffer) -> Iterator[Writer]:
     if not any(b.name == buffer.name for b in program.func.buffers) or buffer in program.written:
         return
     names = element_variables(buffer)
-    dims = (*((v, None) for v in program.parameters), *zip(names, buffer.shape, strict=True))
+    dims = (*((v, None) for v in program.parameters), *zip(names, buffer.extents, strict=True))
     padding = layout_padding(program.func, buffer)
     readable = binary("or", padding.undefined, padding.promised)
     for where, value in ((negate(padding.everywhere), None), (readable, Undef(buffer.dtype))):
         if where != FALSE:
-            pieces = (Piece((), value),)
-            yield Writer(None, Domain(dims, conjuncts(where)), names, program.parameters, pieces, True)
+            pieces, conditions = (Piece((), value),), (*program.given, *conjuncts(where))
+            yield Writer(None, Domain(dims, conditions), names, program.parameters, pieces, True)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ type that the package ml_dtypes gives to NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from .. import dtypes
 from ..expr import Buffer, Const, Var
 from ..layout.layout import Layout
 from ..numbers import boundary_dtype, held_shape, is_passed_as, numpy_dtype
+from ..ranges import WrongSizes, fixed, values_of
 from ..script.programs import Program, func_of
 from ..stmt import PrimFunc, written_buffers
 from .hazards import views
@@ -66,6 +68,8 @@ def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str
     """`interpret`, with the memory of each buffer parameter afterwards, which tells the state of its elements."""
     if len(arrays) != len(func.params):
         raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")
+    if func.stated:
+        func = _of_fixed_shapes(func, arrays)
     written = {buffer.memory for buffer in written_buffers(func)}  # through whatever view
     memory: dict[str, Memory] = {}
     nest, aliases = root(), views(func.body)
@@ -89,6 +93,17 @@ def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str
     for array, flat in copies:
         array[...] = flat
     return memory
+
+
+def _of_fixed_shapes(func: PrimFunc, arrays: Sequence[Any]) -> PrimFunc:
+    """The function with the extents that the arrays have and the numbers that the scalars are."""
+    pairs = list(zip(func.params, arrays, strict=True))
+    scalars = {p.name: int(_scalar(p, a)[0]) for p, a in pairs if isinstance(p, Var) and dtypes.is_int(p.dtype)}
+    shapes = {p.name: np.shape(a)[: p.rank] for p, a in pairs if isinstance(p, Buffer)}
+    try:
+        return fixed(func, values_of(func, shapes, scalars))
+    except WrongSizes as error:
+        raise InterpreterError(str(error)) from None
 
 
 def _scalar(param: Var, given: Any) -> Value:

@@ -33,8 +33,8 @@ from ..expr import (
     Undef,
     Var,
     as_conditional,
-    where_within,
 )
+from ..extents import where_within
 from ..functions import (
     DOT_CALLS,
     LOAD_WITHIN,
@@ -224,8 +224,8 @@ class Evaluator:
         return memory, location
 
     def _locate(self, nest: Nest, memory: Memory, buffer: Buffer, indices: tuple[Expr, ...], verb: str) -> Any:
-        if len(indices) != len(buffer.shape):
-            raise InterpreterError(f"{self.context}`{buffer.name}` has {len(buffer.shape)} dimensions, "
+        if len(indices) != buffer.rank:
+            raise InterpreterError(f"{self.context}`{buffer.name}` has {buffer.rank} dimensions, "
                                    f"but {len(indices)} indices are given")  # fmt: skip
         location: Any = 0
         vector = _is_vector(indices)

@@ -65,7 +65,7 @@ class PadValue:
     @staticmethod
     def parse(text: str, buffer: Buffer, names: Sequence[Var] | None = None) -> PadValue:
         """The inverse of `text`.  Raises PadValueError; nothing is evaluated."""
-        axes = tuple(names) if names is not None else tuple(Var(f"p{d}") for d in range(len(buffer.shape)))
+        axes = tuple(names) if names is not None else tuple(Var(f"p{d}") for d in range(buffer.rank))
         return PadValue.make(text or None, buffer, axes)
 
     @property
@@ -209,10 +209,10 @@ def _parse_lambda(text: str, buffer: Buffer) -> PadValue:
     if not isinstance(tree, ast.Lambda) or args is None or odd:
         raise PadValueError(f"`{text[:200]}` is not a pad value: write e.g. `lambda io, ii: io + ii`")
     names = tuple(Var(a.arg) for a in (*args.posonlyargs, *args.args))
-    if len(names) != len(buffer.shape):
+    if len(names) != buffer.rank:
         raise PadValueError(
             f"the pad value `{text[:200]}` takes {len(names)} indices, but `{buffer.name}` "
-            f"has {len(buffer.shape)} dimensions"
+            f"has {buffer.rank} dimensions"
         )
     try:
         return PadValue(names, tuple(_Reader(names, buffer, text.strip()).pieces(tree.body, TRUE)))

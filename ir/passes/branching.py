@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..affine.guard import NotAffine, Unknown
-from ..affine.sets import IntSet, box, points
+from ..affine.sets import Domain, IntSet, points
 from ..arith.simplify import simplify
 from ..dataflow.accesses import Access, element_variables
 from ..dataflow.contents import held, reading
@@ -106,30 +106,41 @@ def _conditions(program: Program, statement: Statement, tile: Sequence[Var]) -> 
 
 def _from_writes(program: Program, statement: Statement, write: Access) -> Iterator[Expr]:
     for writer in writers(program, write.buffer):
-        if writer.number > statement.number and writer.exact:
+        if writer.number > statement.number and writer.exact and not _owned(program, writer.owners):
             for piece in writer.pieces:
-                if isinstance(piece.value, (Const, Undef)) and writer.indices is not None and not writer.owners:
-                    names = element_variables(write.buffer)
-                    later = points(writer.domain.where(*piece.conditions)).image(writer.indices, names)
-                    yield from _outside(statement, write, later)
+                if isinstance(piece.value, (Const, Undef)) and writer.indices is not None:
+                    names, own = element_variables(write.buffer), _parameters(program)
+                    stored = points(writer.domain.where(*piece.conditions))
+                    later = stored.image((*own, *writer.indices), (*own, *names))
+                    yield from _outside(program, statement, write, later)
 
 
 def _from_reads(program: Program, statement: Statement, access: Access, tile: Sequence[Var]) -> Iterator[Expr]:
     for _, where in held(program, reading(statement, access)).values:
-        names = element_variables(access.buffer)
-        yield from _outside(statement, access, where.image(access.indices, names), tile)
+        names, own = element_variables(access.buffer), _parameters(program)
+        yield from _outside(program, statement, access, where.image((*own, *access.indices), (*own, *names)), tile)
+
+
+def _parameters(program: Program) -> tuple[Var, ...]:
+    """The parameters that extents are made of: elements are compared for the same values of them."""
+    return program.parameters if program.given else ()
+
+
+def _owned(program: Program, owners: Sequence[Var]) -> bool:
+    """Whether iterations have memory of their own."""
+    return not set(owners) <= set(_parameters(program))
 
 
 def _outside(
-    statement: Statement, access: Access, elements: IntSet, tile: Sequence[Var] = ()
+    program: Program, statement: Statement, access: Access, elements: IntSet, tile: Sequence[Var] = ()
 ) -> Iterator[Expr]:
     """"The element is none of these" over the loops, of a tile some element, unless that is trivial."""
-    whole = box(elements.variables, access.buffer.shape)
+    own, names = _parameters(program), element_variables(access.buffer)
+    dims = (*((v, None) for v in own), *zip(names, access.buffer.extents, strict=True))
+    whole = points(Domain(dims, program.given))
     rest = whole.subtract(elements)
     cond = rest.condition(whole)
-    placed: Expr = simplify(
-        substitute(cond, dict(zip(elements.variables, access.indices, strict=True))), statement.bounds
-    )
+    placed: Expr = simplify(substitute(cond, dict(zip(names, access.indices, strict=True))), statement.bounds)
     everything = points(statement.domain)
     if placed in (TRUE, FALSE) or everything.where(placed).is_equal(everything):
         return

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 from .. import dtypes
 from ..arith.simplify import simplify
-from ..expr import Binary, Broadcast, Buffer, Const, Expr, Load, Ramp, as_expr, as_index, binary
+from ..expr import Binary, Broadcast, Buffer, Expr, Extent, Load, Ramp, as_expr, as_index, as_int, binary
+from ..extents import as_extent, dims
 from ..node import rebuild, walk
 from ..stmt import Block, Declare, PrimFunc, Stmt, Store, fresh, names
 from .relayout import buffers
@@ -69,13 +71,20 @@ def _flattened(node: Any, flat: dict[Buffer, Buffer]) -> Any:
 
 def is_flat(buffer: Buffer) -> bool:
     """Whether each group of axes is one axis."""
-    return len(buffer.shape) == len(buffer.axis_separators) + 1
+    return buffer.rank == len(buffer.axis_separators) + 1
 
 
 def flat_buffer(buffer: Buffer, separated: bool = True) -> Buffer:
     """The buffer with one dimension for each group of axes, or a single one unless `separated`."""
-    shape = tuple(prod(buffer.shape[a:b]) for a, b in groups(buffer, separated))
-    return replace(buffer, shape=shape, axis_separators=tuple(range(1, len(shape))))
+    extents = tuple(product(buffer.extents[a:b]) for a, b in groups(buffer, separated))
+    return replace(buffer, extents=extents, axis_separators=tuple(range(1, len(extents))))
+
+
+def product(extents: Sequence[Extent]) -> Extent:
+    """The number of elements of a group of axes."""
+    if all(isinstance(e, int) for e in extents):
+        return prod(as_int(e) for e in extents)
+    return as_extent(reduce(lambda total, e: binary("*", total, e), dims(extents)))
 
 
 def flat_indices(buffer: Buffer, indices: Sequence[Expr], separated: bool = True) -> tuple[Expr, ...]:
@@ -83,15 +92,15 @@ def flat_indices(buffer: Buffer, indices: Sequence[Expr], separated: bool = True
     if len(indices) > 1:
         indices = [as_index(i) for i in indices]
     lanes = max((dtypes.lanes(i.dtype) for i in indices), default=1)
-    return tuple(_row_major(indices[a:b], buffer.shape[a:b], lanes) for a, b in groups(buffer, separated))
+    return tuple(_row_major(indices[a:b], buffer.extents[a:b], lanes) for a, b in groups(buffer, separated))
 
 
 def groups(buffer: Buffer, separated: bool = True) -> list[tuple[int, int]]:
     """The ranges of axes that become one."""
-    return list(pairwise([0, *(buffer.axis_separators if separated else ()), len(buffer.shape)]))
+    return list(pairwise([0, *(buffer.axis_separators if separated else ()), buffer.rank]))
 
 
-def _row_major(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
+def _row_major(indices: Sequence[Expr], extents: Sequence[Extent], lanes: int) -> Expr:
     """``sum(index * stride)``; a ramp if every vector among the indices is one."""
     base, stride = as_expr(0), as_expr(0)
     for index, extent in zip(indices, extents, strict=True):
@@ -112,11 +121,11 @@ def _as_ramp(index: Expr) -> tuple[Expr | None, Expr]:
     return (index if dtypes.lanes(index.dtype) == 1 else None), as_expr(0)
 
 
-def _vector_sum(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
+def _vector_sum(indices: Sequence[Expr], extents: Sequence[Extent], lanes: int) -> Expr:
     total: Expr | None = None
     for index, extent in zip(indices, extents, strict=True):
         wide = index if dtypes.lanes(index.dtype) > 1 else Broadcast(index, lanes)
-        scaled = None if total is None else Binary("*", total, Broadcast(Const(extent), lanes))
+        scaled = None if total is None else Binary("*", total, Broadcast(as_expr(extent), lanes))
         total = wide if scaled is None else Binary("+", scaled, wide)
     assert total is not None
     return total

@@ -45,6 +45,9 @@ def change_layout(func: PrimFunc, change: Change) -> PrimFunc:
 def move_buffer(func: PrimFunc, change: Change) -> PrimFunc:
     """`func` with every access of the buffer moved; what holds its padding is left to the caller."""
     is_parameter = change.old in func.params
+    if is_parameter and not change.old.is_fixed:
+        raise LayoutError(f"(8) the extents of the parameter `{change.old.name}` are expressions: its layout is "
+                          "that of the caller's array; lay out a copy")  # fmt: skip
     if change.pads:
         check_pad_value(Padding.of(change), _padded_before(func, change))
     func = rewrite_accesses(func, change)
@@ -116,7 +119,7 @@ def with_layout_transform(
     """
     listed = dict(dict(func.attrs).get(LAYOUT_MAP, ()))
     entries = _entries(listed.get(buffer, ()))
-    rank = len(IndexMap.parse(_entry(entries[-1])[0]).indices) if entries else len(_named(func, buffer).shape)
+    rank = len(IndexMap.parse(_entry(entries[-1])[0]).indices) if entries else _named(func, buffer).rank
     text = IndexMap.make(index_map, rank).text
     shape = None if physical_shape is None else tuple(physical_shape)
     entry: Any = text if pad_value is None and shape is None else (text, encode(pad_value), shape)

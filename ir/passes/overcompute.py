@@ -19,10 +19,27 @@ from dataclasses import dataclass, replace
 from ..arith.intervals import negate
 from ..arith.simplify import bound, simplify
 from ..caches import cached
+from ..context import Context, nowhere, start
 from ..dataflow.concurrency import CONCURRENT, conflict
 from ..dataflow.harmless import Change, Harm, appearing, vanishing
 from ..dataflow.instances import Program, Statement, evaluations, instances
-from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
+from ..expr import (
+    Call,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Var,
+    all_of,
+    binary,
+    conjuncts,
+    const,
+    if_then_else,
+    substitute,
+    variables,
+)
+from ..extents import as_extent
+from ..layout.ranged import reached
 from ..node import rebuild, walk
 from ..stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, Store, stmt_children, walk_stmts
 from ..text import expr_text
@@ -111,7 +128,7 @@ def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tu
     block = at(func.body, place)
     assert isinstance(block, Block)
     rest = all_of([c for c in conjuncts(block.predicate) if c != cond])
-    wide = _widened(replace(block, predicate=rest), cond, _ranges(func, place))
+    wide = _widened(replace(block, predicate=rest), cond, _Around.of(func, place))
     return _try(func, place, wide, cond)
 
 
@@ -120,7 +137,7 @@ def _without_if(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[Pri
     stmt = at(func.body, place)
     assert isinstance(stmt, If)
     rest = all_of([c for c in conjuncts(stmt.cond) if c != cond])
-    then = _widened(stmt.then, cond, _ranges(func, place))
+    then = _widened(stmt.then, cond, _Around.of(func, place))
     return _try(func, place, copy(then) if rest == const(True) else If(rest, then), cond)
 
 
@@ -156,38 +173,70 @@ def _race(program: Program, statements: Sequence[Statement]) -> Harm | None:
     return None
 
 
-def _ranges(func: PrimFunc, place: Sequence[int]) -> dict[Var, tuple[int, int]]:
-    """Inclusive bounds of the loops and iterators around a place."""
-    found: dict[Var, tuple[int, int]] = {}
-    stmt: Stmt = func.body
-    for k in place:
-        if isinstance(stmt, For) and isinstance(stmt.extent, Const):
-            found[stmt.var] = (0, int(stmt.extent.value) - 1)
-        if isinstance(stmt, Block):
-            found.update({i.var: (0, i.extent - 1) for i in stmt.iters})
-        stmt = stmt_children(stmt)[k]
-    return found
+@dataclass(frozen=True)
+class _Around:
+    """What stands around a place: inclusive bounds of loops and iterators, and the extents of all loops.
+
+    `integers` are those that extents of the function are made of, `start` is what holds of them.
+    """
+
+    ranges: dict[Var, tuple[int, int]]
+    limits: dict[Var, Extent]
+    integers: frozenset[Var]
+    start: Context
+
+    @staticmethod
+    def of(func: PrimFunc, place: Sequence[int]) -> _Around:
+        """Around a place of the function."""
+        integers = frozenset(func.integers if func.stated else ())
+        around = _Around({}, {}, integers, start(func) if integers else nowhere())
+        stmt: Stmt = func.body
+        for k in place:
+            around = around.inside(stmt)
+            if isinstance(stmt, Block):
+                around = replace(around, ranges={**around.ranges, **{i.var: i.span for i in stmt.iters}})
+            stmt = stmt_children(stmt)[k]
+        return around
+
+    def inside(self, stmt: Stmt) -> _Around:
+        """In the body of a loop; elsewhere the same."""
+        if not isinstance(stmt, For):
+            return self
+        limits = {**self.limits, stmt.var: as_extent(stmt.extent)}
+        if not isinstance(stmt.extent, Const):
+            return replace(self, limits=limits)
+        return replace(self, limits=limits, ranges={**self.ranges, stmt.var: (0, int(stmt.extent.value) - 1)})
+
+    def reach(self, binding: Expr, limit: Extent) -> Extent:
+        """The limit of an iterator that holds every value of its binding; `limit` where none is known."""
+        if not isinstance(limit, Expr) and variables(binding) <= self.ranges.keys():
+            return max(limit, int(bound(binding, self.ranges)[1]) + 1)
+        known = bool(self.integers) and variables(binding) <= self.limits.keys()
+        reach = reached(binding, self.limits) if known else None
+        if reach is None or not variables(reach) <= self.integers:
+            return limit
+        if not self.start.implies(binary(">=", reach, limit)):
+            return limit
+        return as_extent(self.start.simplify(reach))
 
 
-def _widened(stmt: Stmt, cond: Expr, ranges: dict[Var, tuple[int, int]]) -> Stmt:
+def _widened(stmt: Stmt, cond: Expr, around: _Around) -> Stmt:
     """The statement with iterators wide enough for the instances that `cond` leaves out."""
     if isinstance(stmt, Block):
         iters = tuple(
-            replace(i, extent=max(i.extent, int(bound(i.binding, ranges)[1]) + 1))
-            if variables(i.binding) <= ranges.keys()
-            and not variables(cond).isdisjoint(variables(i.binding))
-            and not _limited(i.binding, i.extent, stmt, ranges)
+            replace(i, limit=around.reach(i.binding, i.limit))
+            if not variables(cond).isdisjoint(variables(i.binding))
+            and not _limited(i.binding, i.limit, stmt, around.ranges)
             else i
             for i in stmt.iters
         )
         return stmt if iters == stmt.iters else replace(stmt, iters=iters)
-    if isinstance(stmt, For) and isinstance(stmt.extent, Const):
-        ranges = {**ranges, stmt.var: (0, int(stmt.extent.value) - 1)}
-    result: Stmt = rebuild(stmt, lambda child: _widened(child, cond, ranges) if isinstance(child, Stmt) else child)
+    inner = around.inside(stmt)
+    result: Stmt = rebuild(stmt, lambda child: _widened(child, cond, inner) if isinstance(child, Stmt) else child)
     return result
 
 
-def _limited(binding: Expr, extent: int, block: Block, ranges: dict[Var, tuple[int, int]]) -> bool:
+def _limited(binding: Expr, extent: Extent, block: Block, ranges: dict[Var, tuple[int, int]]) -> bool:
     """Whether a conjunct of the block's predicate says that the binding stays below the extent."""
     limit = simplify(binary("<", binding, extent), ranges)
     return any(simplify(c, ranges) == limit for c in conjuncts(block.predicate))
@@ -248,7 +297,7 @@ def _one_side(
         if harm is not None:
             return func, harm
         pairs = {}
-    new = copy(_widened(keep, cond, _ranges(func, place)))
+    new = copy(_widened(keep, cond, _Around.of(func, place)))
     after = with_statement(func, place, new)
     program = instances(after)
     olds = [pairs.get(id(s)) for s in walk(keep) if isinstance(s, Store)]
@@ -283,5 +332,3 @@ def _aligned_sequences(mine: Sequence[Stmt], theirs: Sequence[Stmt]) -> dict[int
             found.update(pairs)
             rest.pop(0)
     return None if rest else found
-
-

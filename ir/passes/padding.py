@@ -27,7 +27,7 @@ from ..arith.intervals import negate
 from ..dataflow.contents import held, reading
 from ..dataflow.instances import instances
 from ..dataflow.writers import Contradiction
-from ..expr import FALSE, TRUE, Binary, Buffer, Call, Expr, Load, Undef, Var, binary, substitute
+from ..expr import FALSE, TRUE, Binary, Buffer, Call, Expr, Extent, Load, Undef, Var, binary, substitute
 from ..layout.pad_value import PadValue
 from ..node import Node, children, rebuild, walk
 from ..stmt import (
@@ -116,7 +116,7 @@ class _Axes:
 
     outer: tuple[Var, ...]
     inner: tuple[Var, ...]
-    shape: tuple[int, ...]
+    extents: tuple[Extent, ...]
 
     @staticmethod
     def over(func: PrimFunc, padding: Padding, block: str) -> _Axes:
@@ -132,15 +132,15 @@ class _Axes:
                 iterator = fresh(f"v{var.name}", taken)
                 taken.add(iterator)
                 inner.append(Var(iterator))
-        return _Axes(tuple(outer), tuple(inner if block else outer), padding.buffer.shape)
+        return _Axes(tuple(outer), tuple(inner if block else outer), padding.buffer.extents)
 
     @property
     def iters(self) -> tuple[Iter, ...]:
-        parts = zip(self.inner, self.shape, self.outer, strict=True)
+        parts = zip(self.inner, self.extents, self.outer, strict=True)
         return tuple(Iter(var, extent, "spatial", loop) for var, extent, loop in parts)
 
     def loops(self, body: Stmt) -> Stmt:
-        return loops(list(zip(self.outer, self.shape, strict=True)), body)
+        return loops(list(zip(self.outer, self.extents, strict=True)), body)
 
 
 # ---------------------------------------------------------------- what a pad value may read

@@ -38,6 +38,7 @@ from ..expr import (
     Buffer,
     Const,
     Expr,
+    Extent,
     LetExpr,
     Load,
     Ramp,
@@ -47,12 +48,13 @@ from ..expr import (
     free_variables,
     substitute,
 )
+from ..layout import ranged
 from ..layout.index_map import IndexMap
 from ..layout.layout import Layout
 from ..layout.pad_value import PadValue, PadValueError
 from ..node import Node, children, rebuild, remembered
 from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh
-from ..text import expr_text
+from ..text import expr_text, extents_text
 
 Ranges = Mapping[Var, tuple[int, int]]
 
@@ -73,7 +75,9 @@ class Change:
     @property
     def pads(self) -> bool:
         """Whether there is padding."""
-        return prod(self.new.shape) > prod(self.old.shape)
+        if self.old.is_fixed and self.new.is_fixed:
+            return prod(self.new.shape) > prod(self.old.shape)
+        return ranged.pads(self.index_map, self.old.extents, self.new.extents)
 
     @property
     def layout(self) -> Layout:
@@ -83,37 +87,46 @@ class Change:
     @cached_property
     def inverse(self) -> IndexMap:
         """Logical indices in terms of physical ones, valid where these are no padding."""
-        return self.index_map.non_surjective_inverse(self.old.shape, self.new.shape)[0]
+        return ranged.inverse(self.index_map, self.old.extents, self.new.extents)[0]
 
     def padding(self, indices: Sequence[Expr]) -> Expr:
         """The condition of being padding at physical indices."""
-        return self.index_map.non_surjective_inverse(self.old.shape, self.new.shape)[1].at(indices)
+        return ranged.inverse(self.index_map, self.old.extents, self.new.extents)[1].at(indices)
 
 
 def make_change(
     old: Buffer, index_map: Any, pad_value: Any = None, physical_shape: Sequence[int] | None = None
 ) -> Change:
     """The change of `old` by a map (or its text, or a function).  Raises LayoutError, conditions 1 to 4."""
-    made = index_map if isinstance(index_map, IndexMap) else _made(index_map, len(old.shape))
-    if made.ndim != len(old.shape):
-        raise LayoutError(f"(1) the map takes {made.ndim} indices, but `{old.name}` has {len(old.shape)}")
+    made = index_map if isinstance(index_map, IndexMap) else _made(index_map, old.rank)
+    if made.ndim != old.rank:
+        raise LayoutError(f"(1) the map takes {made.ndim} indices, but `{old.name}` has {old.rank}")
     try:
-        made.check_injective(old.shape)
-        box = made.map_shape(old.shape)
+        ranged.check_injective(made, old.extents)
+        box = ranged.image_extents(made, old.extents)
     except ValueError as error:
         raise LayoutError(f"(2) {error}") from None
-    shape = tuple(int(e) for e in physical_shape) if physical_shape is not None else tuple(box)
-    if len(shape) != len(box) or any(s < b for s, b in zip(shape, box, strict=True)):
-        raise LayoutError(f"(3) the physical shape {shape} does not hold the image, which needs {box}")
-    new = replace(old, shape=shape, axis_separators=tuple(made.axis_separators))
+    shape = box if physical_shape is None else _physical(box, physical_shape)
+    new = replace(old, extents=shape, axis_separators=tuple(made.axis_separators))
     try:
-        names = made.non_surjective_inverse(old.shape, shape)[0].variables
+        names = ranged.inverse(made, old.extents, shape)[0].variables
     except ValueError as error:
         raise LayoutError(f"(2) {error}") from None
     try:
         return Change(old, new, made, PadValue.make(pad_value, new, names))
     except PadValueError as error:
         raise LayoutError(f"(4) {error}") from None
+
+
+def _physical(box: tuple[Extent, ...], given: Sequence[int]) -> tuple[int, ...]:
+    """The physical shape that is asked for.  Raises LayoutError, condition 3."""
+    shape = tuple(int(e) for e in given)
+    least = tuple(e for e in box if isinstance(e, int))
+    if len(least) < len(box):
+        raise LayoutError(f"(3) no shape of numbers holds the image, which needs ({extents_text(box)})")
+    if len(shape) != len(least) or any(s < b for s, b in zip(shape, least, strict=True)):
+        raise LayoutError(f"(3) the physical shape {shape} does not hold the image, which needs {least}")
+    return shape
 
 
 def _made(value: Any, ndim: int) -> IndexMap:
@@ -164,16 +177,16 @@ def _view(view: Buffer, change: Change) -> Buffer:
     old, new = change.old, change.new
     fits = (
         view.dtype == old.dtype
-        and len(view.shape) == len(old.shape)
-        and view.shape[1:] == old.shape[1:]
-        and view.shape[:1] <= old.shape[:1]
+        and view.rank == old.rank
+        and view.extents[1:] == old.extents[1:]
+        and (view.extents[:1] == old.extents[:1] or view.shape[:1] <= old.shape[:1])
     )
     if not fits:
         raise LayoutError(
-            f"(5) `{view.name}` views the memory of `{view.memory}` as {view.dtype}{list(view.shape)}, so that its "
-            f"indices are not those of {old.dtype}{list(old.shape)}"
+            f"(5) `{view.name}` views the memory of `{view.memory}` as {view.dtype}[{extents_text(view.extents)}], so "
+            f"that its indices are not those of {old.dtype}[{extents_text(old.extents)}]"
         )
-    return replace(view, shape=new.shape, axis_separators=new.axis_separators)
+    return replace(view, extents=new.extents, axis_separators=new.axis_separators)
 
 
 class _Rewriter:
@@ -220,7 +233,7 @@ class _Rewriter:
             if simplify(moving - (base + lane * step), inside) != const(0):
                 break
             result.append(Ramp(base, const(step), lanes) if step else base)
-        if len(result) != len(self.change.new.shape):
+        if len(result) != self.change.new.rank:
             where = f"{access.buffer.name}[{', '.join(expr_text(i) for i in indices)}]"
             raise LayoutError(
                 f"(7) the lanes of `{where}` do not move in equal steps under `{self.change.index_map.text}`"
@@ -242,7 +255,7 @@ def _inside(node: Node, ranges: Ranges) -> Ranges:
     if isinstance(node, For) and isinstance(node.extent, Const):
         return {**ranges, node.var: (0, int(node.extent.value) - 1)}
     if isinstance(node, Block) and node.iters:
-        return {**ranges, **{i.var: (0, i.extent - 1) for i in node.iters}}
+        return {**ranges, **{i.var: i.span for i in node.iters}}
     if isinstance(node, LetExpr):
         return {v: r for v, r in ranges.items() if v != node.var}
     return ranges

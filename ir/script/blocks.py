@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import dtypes
-from ..expr import TRUE, Binary, Buffer, Const, Expr, Var, binary
+from ..expr import TRUE, Binary, Buffer, Const, Expr, Extent, Var, as_expr, binary, free_variables, reads_memory
+from ..extents import as_extent, dims
 from ..stmt import Block, Iter, Stmt
 from ..syntax.base import Scope, called, show
 from ..syntax.constants import attributes, integer, text, typed_integer
 from ..syntax.words import AXES, BLOCK_ALLOC, BLOCK_ATTR, near
+from ..text import extents_text
 from .loops import LoopParser
 from .regions import Declared, Region, check_regions, is_silent
 
@@ -132,24 +134,24 @@ class BlockParser(LoopParser):
         """``A[i, 0:4]``, or ``A`` for all of it."""
         if isinstance(node, ast.Name):
             buffer = self.exprs.buffer(node)
-            return Region(buffer, tuple((Const(0), Const(e)) for e in buffer.shape))
+            return Region(buffer, tuple((as_expr(0), e) for e in dims(buffer.extents)))
         if not isinstance(node, ast.Subscript):
             raise self.error(node, f"a region is `buffer[begin:end, ...]`, but got `{show(node)}`")
         buffer = self.exprs.buffer(node.value)
         items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if len(items) != len(buffer.shape):
-            shape = ", ".join(map(str, buffer.shape))
+        if len(items) != buffer.rank:
+            shape = extents_text(buffer.extents)
             raise self.error(node, f"`{buffer.name}` has shape ({shape}), but the region is `{show(node)}`")
-        return Region(buffer, tuple(self._range(i, e) for i, e in zip(items, buffer.shape, strict=True)))
+        return Region(buffer, tuple(self._range(i, e) for i, e in zip(items, buffer.extents, strict=True)))
 
-    def _range(self, node: ast.expr, extent: int) -> tuple[Expr, Expr]:
+    def _range(self, node: ast.expr, extent: Extent) -> tuple[Expr, Expr]:
         if not isinstance(node, ast.Slice):
             begin = self.exprs.expr(node)
             return begin, binary("+", begin, 1)
         if node.step is not None:
             raise self.error(node, "a region has no step")
         low = Const(0) if node.lower is None else self.exprs.expr(node.lower)
-        return low, Const(extent) if node.upper is None else self.exprs.expr(node.upper)
+        return low, as_expr(extent) if node.upper is None else self.exprs.expr(node.upper)
 
     # ------------------------------------------------------------ iterators
 
@@ -169,7 +171,7 @@ class BlockParser(LoopParser):
         dom = args[0]
         lo, hi = dom.elts if isinstance(dom, (ast.Tuple, ast.List)) and len(dom.elts) == 2 else (None, dom)
         start = 0 if lo is None else integer(lo, self.scope, "the start of an axis")
-        extent = integer(hi, self.scope, "the extent of an axis") - start
+        extent = as_extent(binary("-", as_expr(self.extent(hi, "the extent of an axis")), start))
         dtype = typed_integer(hi) or dtypes.INDEX
         binding = _less(self.exprs.converted(args[1], dtype, "the binding"), start)
         self._bind_axis(targets[0], header, Iter(Var("", dtype), extent, AXES[kind], binding), start, 1)
@@ -187,18 +189,19 @@ class BlockParser(LoopParser):
             loop = self.loops.get(node.id) if isinstance(node, ast.Name) else None
             if loop is None or self.scope.find(getattr(node, "id", "")) != loop(loop.var):
                 raise self.error(node, "`T.axis.remap` takes loop variables; others need `T.axis.spatial(extent, e)`")
-            if not isinstance(loop.extent, Const) or not isinstance(loop.start, Const):
+            fixed = {v.name for v in free_variables(loop.extent)} <= self.parameters and not reads_memory(loop.extent)
+            if not fixed or not isinstance(loop.start, Const):
                 raise self.error(node, f"`{loop.var.name}` has no constant range; use `T.axis.spatial(extent, e)`")
-            one = Iter(Var("", loop.var.dtype), int(loop.extent.value), AXES[letter], loop.var)
+            one = Iter(Var("", loop.var.dtype), as_extent(loop.extent), AXES[letter], loop.var)
             self._bind_axis(target, header, one, int(loop.start.value), loop.step)
 
     def _bind_axis(self, target: ast.AST, header: Header, one: Iter, start: int, step: int) -> None:
         if not isinstance(target, ast.Name):
             raise self.error(target, "an iterator is a plain name")
-        if one.extent < 1:
-            raise self.error(target, f"the extent of `{target.id}` must be at least 1, but is {one.extent}")
+        if isinstance(one.limit, int) and one.limit < 1:
+            raise self.error(target, f"the extent of `{target.id}` must be at least 1, but is {one.limit}")
         var = Var(self.scope.unique(target.id, target), one.var.dtype)
-        header.iters.append(Iter(var, one.extent, one.kind, one.binding))
+        header.iters.append(Iter(var, one.limit, one.kind, one.binding))
         self.scope.bind(target.id, binary("+", var * step, start), target)
 
 

@@ -11,14 +11,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
 from .. import dtypes
-from ..expr import Buffer
+from ..arith.simplify import simplify
+from ..expr import Buffer, Expr, Extent, Var, as_expr, reads_memory
+from ..extents import as_extent, dims
 from ..stmt import fresh
-from ..syntax.base import Scope, ScriptError, called, dotted, show
+from ..syntax.base import NAMESPACES, Scope, ScriptError, called, dotted, show
 from ..syntax.constants import constant, integer, text
 from ..syntax.expressions import ExprParser
 from ..syntax.words import near
+from ..text import shape_text
 
 _SHORT = {"float": "float32", "int": "int32"}
 _KNOWN = frozenset({
@@ -41,6 +46,8 @@ class DeclarationParser:
         self.scope = scope
         self.exprs = ExprParser(scope)
         self.separators: dict[str, tuple[int, ...]] = {}
+        self.parameters: set[str] = set()  # names of integers that extents may use
+        self.in_signature = False
 
     def error(self, where: ast.AST, message: str) -> ScriptError:
         return self.scope.source.error(where, message)
@@ -57,7 +64,7 @@ class DeclarationParser:
         """A fresh allocation for `buffer`, and `buffer` as a view of it."""
         name = fresh(f"{buffer.name}_data", self.scope.taken)
         self.scope.taken.add(name)
-        owner = Buffer(name, buffer.shape, buffer.dtype, buffer.scope, buffer.axis_separators)
+        owner = Buffer(name, buffer.extents, buffer.dtype, buffer.scope, buffer.axis_separators)
         return owner, replace(buffer, data=owner.name)
 
     def buffer(
@@ -91,12 +98,30 @@ class DeclarationParser:
             given[key] = item.value
         return given
 
-    def _shape(self, name: str, node: ast.expr) -> tuple[int, ...]:
+    def _shape(self, name: str, node: ast.expr) -> tuple[Extent, ...]:
         items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
-        extents = tuple(integer(e, self.scope, f"an extent of `{name}`") for e in items)
-        if any(e < 1 for e in extents):
-            raise self.error(node, f"the extents of `{name}` must be at least 1, but are {extents}")
+        extents = tuple(self.extent(e, f"an extent of `{name}`") for e in items)
+        if any(isinstance(e, int) and e < 1 for e in extents):
+            raise self.error(node, f"the extents of `{name}` must be at least 1, but are {shape_text(extents)}")
         return extents
+
+    def extent(self, node: ast.expr, what: str) -> Extent:
+        """A number, or an expression of integer parameters; those that have only a type yet are `PrimFunc.sizes`."""
+        names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id not in NAMESPACES]
+        for name in names if self.in_signature else ():
+            dtype = self.scope.declared.get(name.id, "")
+            if self.scope.find(name.id) is None and dtypes.is_int(dtype or "bool") and dtypes.lanes(dtype) == 1:
+                self.scope.bind(name.id, Var(self.scope.unique(name.id, name), dtype), name)
+                self.parameters.add(name.id)
+        if not any(isinstance(self.scope.find(n.id), Expr) for n in names):
+            return integer(node, self.scope, what)
+        value = self.exprs.expr(node)
+        if not dtypes.is_int(value.dtype) or dtypes.lanes(value.dtype) > 1 or reads_memory(value):
+            raise self.error(node, f"{what} is an integer computed from parameters, but got `{show(node)}`")
+        other = next((n.id for n in names if n.id not in self.parameters and self.scope.find(n.id) is not None), None)
+        if other is not None:
+            raise self.error(node, f"{what} is computed from integer parameters of the function, and `{other}` is none")
+        return as_extent(value)
 
     def _dtype_text(self, node: ast.expr | None) -> str:
         if node is None:
@@ -123,7 +148,7 @@ class DeclarationParser:
             raise self.error(node, f"`axis_separators` is a list of axes, but got `{show(node)}`")
         return tuple(integer(a, self.scope, "an axis separator") for a in node.elts)
 
-    def _dense(self, name: str, shape: tuple[int, ...], given: Mapping[str, ast.expr]) -> None:
+    def _dense(self, name: str, shape: tuple[Extent, ...], given: Mapping[str, ast.expr]) -> None:
         """Refuse what a dense row-major buffer from the start of its memory is not."""
         for key, allowed in _DEFAULTS.items():
             node = given.get(key)
@@ -137,11 +162,14 @@ class DeclarationParser:
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
             return
         items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
-        strides = tuple(integer(e, self.scope, f"a stride of `{name}`") for e in items)
-        dense = Buffer(name, shape).strides
-        if strides and strides != dense:
-            raise self.error(node, f"the strides {strides} of `{name}` differ from the dense ones, {dense}; declare "
-                             "the shape that is in memory, and index it accordingly")  # fmt: skip
+        strides = tuple(self.extent(e, f"a stride of `{name}`") for e in items)
+        behind = (dims(shape[dim + 1 :]) for dim in range(len(shape)))
+        dense = tuple(as_extent(simplify(reduce(mul, rest, as_expr(1)))) for rest in behind)
+        if strides and tuple(as_extent(simplify(as_expr(e))) for e in strides) != dense:
+            raise self.error(
+                node, f"the strides {shape_text(strides)} of `{name}` differ from the dense ones, "
+                f"{shape_text(dense)}; declare the shape that is in memory, and index it accordingly",
+            )  # fmt: skip
 
     def _data(self, given: Mapping[str, ast.expr], call: str) -> str:
         """The name of the buffer that owns the memory."""
@@ -163,7 +191,7 @@ class DeclarationParser:
             dtype = self.dtype(call.args[0], self._dtype_text(call.args[0]))
             if dtypes.nbytes(dtype) != dtypes.nbytes(base.dtype):
                 raise self.error(call, f"a view of `{base.name}` by {dtype} needs a shape; use `T.decl_buffer`")
-            shape = base.shape
+            shape = base.extents
         else:
             dtype, shape = base.dtype, self._shape(name.id, ast.copy_location(ast.Tuple(call.args), call))
         view = Buffer(self.scope.unique(name.id, name), shape, dtype, base.scope,

@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
+from .. import dtypes
 from ..expr import Buffer, Var
 from ..layout.layout import Layout
 from ..stmt import Block, Layouts, Module, PrimFunc, Stmt
@@ -199,10 +200,13 @@ class _FunctionParser:
             raise self.error(self.node, "parameters are plain names with annotations, without defaults or `*`")
         self.stmts.lowered_allocations = _is_lowered(self.node)
         self._attributes()
-        for arg in [*given.posonlyargs, *given.args]:
-            if arg.arg != "self":
-                self._parameter(arg)
+        args = [arg for arg in (*given.posonlyargs, *given.args) if arg.arg != "self"]
+        self.stmts.in_signature = True
+        for arg in sorted(args, key=_has_extents):  # which may use scalars that stand behind them
+            self._parameter(arg)
+        self.params = {arg.arg: self.params[arg.arg] for arg in args}
         body = self._prologue(self.node.body)
+        self.stmts.in_signature = False
         params = []
         for name, param in self.params.items():
             if param is None:
@@ -281,6 +285,8 @@ class _FunctionParser:
             name = note.value if isinstance(note, ast.Constant) and isinstance(note.value, str) else dotted(note)
             dtype = self.stmts.dtype(note, name or ast.unparse(note)[:60])
             self._bind(arg, Var(self.scope.unique(arg.arg, arg), dtype))
+            if dtypes.is_int(dtype):
+                self.stmts.parameters.add(arg.arg)
 
     def _old_style(self, items: ast.expr) -> list[ast.expr]:
         """``T.Buffer[16, "float32"]``, ``T.Buffer[(4, 4), "float32"]``, ``T.Buffer[(4, 4)]``."""
@@ -374,6 +380,13 @@ class _FunctionParser:
         own = any(isinstance(s, ast.Assign) and called(s.value).startswith("axis.") for s in node.body)
         own = own or any(isinstance(s, ast.Expr) and called(s.value) == "where" for s in node.body)
         return name == "root" and not own
+
+
+def _has_extents(arg: ast.arg) -> bool:
+    """Whether the type of a parameter is that of a buffer."""
+    note = arg.annotation
+    found = note.func if isinstance(note, ast.Call) else note.value if isinstance(note, ast.Subscript) else None
+    return found is not None and dotted(found) == "Buffer"
 
 
 def _is_lowered(node: ast.FunctionDef) -> bool:

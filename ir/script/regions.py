@@ -38,9 +38,11 @@ from ..expr import (
     Ramp,
     Select,
     Var,
+    as_expr,
     conjuncts,
     const,
 )
+from ..extents import dims as as_dims
 from ..node import rebuild, walk
 from ..stmt import Allocate, Assume, Block, Store
 from ..text import expr_text
@@ -137,7 +139,7 @@ def _range_text(begin: Expr, end: Expr) -> str:
 def _accesses(block: Block, kind: str, around: Sequence[tuple[Var, Expr]]) -> list[Place]:
     from ..dataflow.instances import statements
 
-    dims: list[tuple[Var, Extent]] = [*around, *((i.var, i.extent) for i in block.iters)]
+    dims: list[tuple[Var, Extent]] = [*around, *((i.var, i.limit) for i in block.iters)]
     parts = (part for part in (block.init, block.body) if part is not None)
     return [place for part in parts for s in statements(part) for place in _of_statement(s, kind, dims, block)]
 
@@ -182,7 +184,7 @@ def _outside(place: Place, regions: Sequence[Region]) -> str:
         return f" (it cannot be decided: {error})"
     unknown: dict[Expr, Var] = {}
     inside = _opaque(inside, unknown)
-    bounds = _contains(Region(place.buffer, tuple((const(0), const(e)) for e in place.buffer.shape)), place)
+    bounds = _contains(Region(place.buffer, tuple((const(0), e) for e in as_dims(place.buffer.extents))), place)
     conditions = (*place.conditions, *conjuncts(bounds))
     place = replace(place, conditions=tuple(_opaque(c, unknown) for c in conditions))
     dims = list(place.dims)
@@ -231,8 +233,8 @@ def _by_points(
 
 def _plainly_inside(place: Place, region: Region) -> bool:
     return all(
-        (begin == Const(0) and end == Const(extent)) or (index == begin and end == begin + 1)
-        for index, (begin, end), extent in zip(place.indices, region.ranges, place.buffer.shape, strict=True)
+        (begin == Const(0) and end == as_expr(extent)) or (index == begin and end == begin + 1)
+        for index, (begin, end), extent in zip(place.indices, region.ranges, place.buffer.extents, strict=True)
     )
 
 

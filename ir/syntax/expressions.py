@@ -10,6 +10,7 @@ from typing import Any, Union
 from .. import dtypes
 from ..arith.linear import linear_form
 from ..expr import Binary, Buffer, Call, Expr, LetExpr, Load, Not, Ramp, Undef, Var, const
+from ..text import extents_text
 from .base import Scope, ScriptError, called, dotted, is_namespaced, show
 from .constants import OPERATORS, PYTHON, compute, constant, integer
 from .intrinsics import apply, convert, finish, is_dtype, lookup, match, negate, operate
@@ -168,8 +169,8 @@ class ExprParser:
 
     def indices(self, node: ast.Subscript, buffer: Buffer) -> tuple[Expr, ...]:
         items: Sequence[ast.expr] = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if len(items) != len(buffer.shape):
-            shape = ", ".join(map(str, buffer.shape))
+        if len(items) != buffer.rank:
+            shape = extents_text(buffer.extents)
             given = "1 index is" if len(items) == 1 else f"{len(items)} indices are"
             raise self.error(node, f"`{buffer.name}` has shape ({shape}), but {given} given in `{show(node)}`")
         return tuple(self._slice(i) if isinstance(i, ast.Slice) else self.expr(i) for i in items)

@@ -24,13 +24,14 @@ from .. import dtypes
 from ..arith.integer_calls import as_arithmetic
 from ..arith.intervals import nothing_known
 from ..arith.simplifier import simplifier_for
-from ..context import Context, below
+from ..context import Context, below, start
 from ..dataflow.accesses import own_expressions
 from ..expr import (
     Broadcast,
     Buffer,
     Call,
     Expr,
+    Extent,
     LetExpr,
     Load,
     Ramp,
@@ -43,6 +44,7 @@ from ..expr import (
 )
 from ..functions import LOAD_WITHIN
 from ..node import Node, children, rebuild
+from ..ranges import preconditions
 from ..stmt import (
     Allocate,
     Attr,
@@ -58,20 +60,26 @@ from ..stmt import (
     Store,
     fresh,
 )
-from ..text import expr_text
+from ..text import expr_text, extent_text, extents_text
 
 
 class OutOfBounds(ProgramError, ValueError):
     """An access that leaves its buffer, or that cannot be proven to stay inside."""
 
 
-def check_in_bounds(node: PrimFunc | Stmt) -> None:
-    """Raises `OutOfBounds` with the block, the access and a point unless all accesses of `node` are proven inside."""
+def check_in_bounds(node: PrimFunc | Stmt, of: PrimFunc | None = None, *, flat: bool = False) -> None:
+    """Raises `OutOfBounds` with the block, the access and a point unless all accesses of `node` are proven inside.
+
+    A statement may be one that was made `of` a function, whose preconditions hold in it.  Of a `flat` one accesses of
+    parameters whose extents are expressions are left out: they are products, and were proven before.
+    """
+    of = node if isinstance(node, PrimFunc) else of
     nothing = Context(nothing_known(), safety=True)
+    here = start(of, safety=True) if of is not None and preconditions(of) else nothing
     if isinstance(node, PrimFunc):
-        _statement(node.body, _Scope(f"function `{node.name}`", nothing, node.buffers))
+        _statement(node.body, _Scope(f"function `{node.name}`", here, node.buffers))
     else:
-        _statement(node, _Scope("the statement", nothing))
+        _statement(node, _Scope("the statement", here, flat=flat))
 
 
 class _Scope(NamedTuple):
@@ -80,6 +88,7 @@ class _Scope(NamedTuple):
     place: str
     here: Context
     memories: tuple[Buffer, ...] = ()
+    flat: bool = False
 
     def where(self, cond: Expr, truth: bool = True) -> _Scope:
         return self._replace(here=self.here.where(cond, truth))
@@ -126,7 +135,8 @@ def _in_block(block: Block, scope: _Scope) -> _Scope:
 def _view(buffer: Buffer, scope: _Scope) -> None:
     """A declared view needs no more bytes than its memory has."""
     for memory in scope.memories:
-        if memory.name == buffer.data and buffer.nbytes > memory.nbytes:
+        same = (buffer.extents, buffer.dtype) == (memory.extents, memory.dtype)
+        if memory.name == buffer.data and not same and buffer.nbytes > memory.nbytes:
             raise OutOfBounds(
                 f"{scope.place} declares `{buffer.name}` of {buffer.nbytes} bytes over `{memory.name}`, "
                 f"which has only {memory.nbytes}"
@@ -136,11 +146,11 @@ def _view(buffer: Buffer, scope: _Scope) -> None:
 def _iterator(item: Iter, scope: _Scope) -> None:
     """The binding of a block iterator stays inside the iterator's extent."""
     _expression(item.binding, scope)
-    problem = _problem(item.binding, item.extent, scope)
+    problem = _problem(item.binding, item.limit, scope)
     if problem is not None:
         raise OutOfBounds(
-            f"{scope.place} binds `{item.var.name}` of extent {item.extent} to `{expr_text(item.binding)}`, "
-            f"which {problem}; restrict it with `T.where`"
+            f"{scope.place} binds `{item.var.name}` of extent {extent_text(item.limit)} to "
+            f"`{expr_text(item.binding)}`, which {problem}; restrict it with `T.where`"
         )
 
 
@@ -172,27 +182,30 @@ def _expression(expr: Expr, scope: _Scope) -> None:
 
 
 def _access(buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, verb: str) -> None:
-    if len(indices) != len(buffer.shape):
+    if scope.flat and not buffer.is_fixed:
+        return
+    if len(indices) != buffer.rank:
         raise OutOfBounds(
             f"{scope.place} {verb} `{_access_text(buffer, indices)}` with {len(indices)} indices, "
-            f"but `{buffer.name}` has {len(buffer.shape)} dimensions"
+            f"but `{buffer.name}` has {buffer.rank} dimensions"
         )
     if all(dtypes.lanes(index.dtype) == 1 for index in indices):
         alone = tuple(c for c in scope.here.conditions if dtypes.lanes(c.dtype) == 1)
         scope = scope._replace(here=replace(scope.here, conditions=alone))
-    for dim, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+    for dim, (index, extent) in enumerate(zip(indices, buffer.extents, strict=True)):
         problem = _problem(index, extent, scope)
         if problem is not None:
-            shape = ", ".join(map(str, buffer.shape))
             raise OutOfBounds(
-                f"{scope.place} {verb} `{_access_text(buffer, indices)}` of shape [{shape}]: index "
-                f"`{expr_text(index)}` of dimension {dim} with extent {extent} {problem}"
+                f"{scope.place} {verb} `{_access_text(buffer, indices)}` of shape [{extents_text(buffer.extents)}]: "
+                f"index `{expr_text(index)}` of dimension {dim} with extent {extent_text(extent)} {problem}"
             )
 
 
-def _problem(index: Expr, extent: int, scope: _Scope) -> str | None:
+def _problem(index: Expr, extent: Extent, scope: _Scope) -> str | None:
     """None if ``0 <= index < extent`` is proven, otherwise what goes wrong."""
     facts = scope.here.facts
+    if isinstance(extent, Expr):
+        return _exact_problem(index, extent, scope.here)
     low, high = facts.interval(index)
     if low < 0 or high >= extent:
         low, high = facts.interval(simplifier_for(facts).expr(index))
@@ -201,14 +214,15 @@ def _problem(index: Expr, extent: int, scope: _Scope) -> str | None:
     return _exact_problem(index, extent, scope.here)
 
 
-def _exact_problem(index: Expr, extent: int, here: Context) -> str | None:
+def _exact_problem(index: Expr, extent: Extent, here: Context) -> str | None:
     from ..affine import sets
 
     view = _SetView(here)
     value = view.scalar(index)
     conditions = tuple(view.scalar(c) for c in here.conditions)
     domain = sets.Domain((*view.dims, *view.extra), conditions)
-    inside = binary("and", binary("<=", const(0), value), binary("<", value, extent))
+    end = view.scalar(extent) if isinstance(extent, Expr) else extent
+    inside = binary("and", binary("<=", const(0), value), binary("<", value, end))
     try:
         relaxed = domain.relaxed()
         point = sets.counterexample(relaxed, inside)
@@ -218,10 +232,10 @@ def _exact_problem(index: Expr, extent: int, here: Context) -> str | None:
         return f"cannot be proven inside: {err}"
     if point is None:
         return None
-    used = variables(value)
+    used = variables(inside)
     shown = {v.name: point[v.name] for v in domain.variables if v in used}
     where = ", ".join(f"{name} = {number}" for name, number in shown.items()) or "every instance"
-    certain = relaxed == domain and all(extent is not None for _, extent in view.extra)
+    certain = relaxed == domain and all(limit is not None for _, limit in view.extra)
     return f"is outside at {where}" if certain else f"cannot be proven inside, for example at {where}"
 
 

@@ -89,6 +89,12 @@ RULES = tuple(
                 "Functions of a module have different names. Buffer parameters of one name are one buffer: they agree "
                 "in everything, their layouts too.",
             ),
+            (
+                "Extents",
+                "An extent that is no number is an int64 computed from the function's integers, and at least 1 by what "
+                "is known of them. What is no parameter among these stands alone as an extent of one. Some values meet "
+                "all of it.",
+            ),
         ],
         1,
     )

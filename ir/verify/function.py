@@ -12,10 +12,25 @@ from typing import Any
 
 from .. import dtypes
 from ..caches import cached
-from ..context import Surroundings
-from ..expr import TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
+from ..context import Context, Surroundings, start
+from ..expr import (
+    TRUE,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Extent,
+    LetExpr,
+    Load,
+    Not,
+    Var,
+    binary,
+    free_variables,
+    reads_memory,
+)
 from ..functions import PREFETCH, STATEMENT_CALLS
 from ..node import children, walk
+from ..ranges import preconditions, unknown_sizes
 from ..stmt import (
     ITER_KINDS,
     LOOP_KINDS,
@@ -36,7 +51,7 @@ from ..stmt import (
     Store,
 )
 from ..syntax.base import NAMESPACES
-from ..text import expr_text
+from ..text import expr_text, extent_text, extents_text, shape_text
 from ..type_check import check_indices, check_types
 from .catalogue import VerifyError
 from .form import annotations_fault, attribute_fault, sequence_fault
@@ -77,7 +92,7 @@ def describe(buffer: Buffer) -> str:
     """``float32[4, 4] in global``."""
     extra = f", separators {buffer.axis_separators}" if buffer.axis_separators else ""
     extra += f", a view of `{buffer.data}`" if buffer.data else ""
-    return f"{buffer.dtype}{list(buffer.shape)} in {buffer.scope}{extra}"
+    return f"{buffer.dtype}[{extents_text(buffer.extents)}] in {buffer.scope}{extra}"
 
 
 class FunctionVerifier:
@@ -92,7 +107,7 @@ class FunctionVerifier:
         self.variables: set[Var] = set()
         self.loops: set[Var] = set()
         self.buffers: dict[str, Buffer] = {}
-        self.around = Surroundings()
+        self.around = Surroundings(given=preconditions(func))
 
     def fail(self, rule: int, message: str) -> VerifyError:
         where = f"block `{self.blocks[-1]}`: " if len(self.blocks) > 1 else ""
@@ -112,6 +127,11 @@ class FunctionVerifier:
                 self.variables.add(param)
             else:
                 self._buffer(param, view=False)
+        for size in self.func.sizes:
+            self._bind(size.name)
+            self._type(size, scalar=True)
+            self.variables.add(size)
+        self._ranges()
         self.refuse(13, annotations_fault(self.func.attrs, function=True))
         self._layouts()
         root = self.func.body
@@ -150,7 +170,7 @@ class FunctionVerifier:
 
     def _layouts(self) -> None:
         seen: set[str] = set()
-        shapes = {buffer.name: buffer.shape for buffer in self.func.buffers}
+        shapes = {buffer.name: buffer.extents for buffer in self.func.buffers}
         for name, layout in self.func.layouts:
             if name in seen or name not in shapes:
                 raise self.fail(10, f"a layout names `{name}`, which is no buffer parameter or has one already")
@@ -159,6 +179,38 @@ class FunctionVerifier:
             if layout.physical_shape != shapes[name]:
                 raise self.fail(10, f"`{name}` has the shape {shapes[name]}, its layout {layout.physical_shape}")
             seen.add(name)
+
+    # ------------------------------------------------------------ extents
+
+    def _ranges(self) -> None:
+        """Arrays give every size, and some values meet all that is known of the integers."""
+        if not self.func.stated:
+            return
+        unknown = unknown_sizes(self.func)
+        if unknown:
+            raise self.fail(15, f"no array gives `{unknown[0].name}`, which stands alone in no extent of a parameter; "
+                            "make it a parameter")  # fmt: skip
+        if start(self.func).facts.impossible:
+            raise self.fail(15, "no values of its integers meet all of its extents and assumptions")
+
+    def _extent(self, extent: Extent, what: str) -> None:
+        """An extent that is an expression is computed from the function's integers, and at least 1."""
+        if not isinstance(extent, Expr):
+            return
+        try:
+            check_types(extent)
+        except ValueError as error:
+            raise self.fail(5, str(error)) from None
+        own = frozenset(self.func.integers)
+        computed = free_variables(extent) <= own and not reads_memory(extent) and not has_undef(extent)
+        if extent.dtype != dtypes.INDEX or not computed:
+            raise self.fail(15, f"{what} has the extent `{extent_text(extent)}`, which is no number of type "
+                            f"{dtypes.INDEX} computed from the function's integers")  # fmt: skip
+        here = start(self.func)
+        if here.facts.interval(extent)[0] >= 1 or here.implies(binary(">=", extent, 1)):
+            return
+        raise self.fail(15, f"{what} has the extent `{extent_text(extent)}`, which may be less than 1"
+                        f"{_example(here, binary('<', extent, 1))}; say more of it by `T.assume`")  # fmt: skip
 
     # ------------------------------------------------------------ memory
 
@@ -169,15 +221,18 @@ class FunctionVerifier:
             dtypes.split_dtype(buffer.dtype)
         except ValueError as error:
             raise self.fail(9, f"buffer `{name}`: {error}") from None
-        if any(e < 1 for e in buffer.shape):
-            raise self.fail(9, f"buffer `{name}` has the shape {buffer.shape}; extents are at least 1")
-        if buffer.nbytes >= 2**63 or not buffer.scope:
-            raise self.fail(9, f"buffer `{name}` of {buffer.nbytes} bytes in `{buffer.scope}`: fewer than 2**63 bytes "
+        for extent in buffer.extents:
+            self._extent(extent, f"buffer `{name}`")
+        if any(not isinstance(e, Expr) and e < 1 for e in buffer.extents):
+            raise self.fail(9, f"buffer `{name}` has the shape {shape_text(buffer.extents)}; extents are at least 1")
+        nbytes = buffer.nbytes if buffer.is_fixed else 0
+        if nbytes >= 2**63 or not buffer.scope:
+            raise self.fail(9, f"buffer `{name}` of {nbytes} bytes in `{buffer.scope}`: fewer than 2**63 bytes "
                             "in a scope that has a name")  # fmt: skip
-        cuts = (0, *buffer.axis_separators, len(buffer.shape))
+        cuts = (0, *buffer.axis_separators, buffer.rank)
         if buffer.axis_separators and any(a >= b for a, b in pairwise(cuts)):
             raise self.fail(9, f"the axis separators {buffer.axis_separators} of `{name}` must ascend "
-                            f"strictly between 0 and {len(buffer.shape)}")  # fmt: skip
+                            f"strictly between 0 and {buffer.rank}")  # fmt: skip
         if view:
             self._view(buffer)
         elif buffer.data:
@@ -190,7 +245,10 @@ class FunctionVerifier:
             raise self.fail(11, f"buffer `{name}` shares memory of `{buffer.data}`, which is not defined here")
         if owner.data:
             raise self.fail(11, f"buffer `{name}` names the view `{owner.name}`; its memory is `{owner.data}`")
-        if buffer.nbytes > owner.nbytes:
+        if not (buffer.is_fixed and owner.is_fixed):
+            if (buffer.extents, buffer.dtype) != (owner.extents, owner.dtype):
+                raise self.fail(15, f"buffer `{name}` views `{owner.name}`, whose extents are expressions, by others")
+        elif buffer.nbytes > owner.nbytes:
             raise self.fail(11, f"buffer `{name}` of {buffer.nbytes} bytes views the {owner.nbytes} of `{owner.name}`")
         if buffer.scope != owner.scope:
             raise self.fail(11, f"buffer `{name}` in {buffer.scope} views `{owner.name}`, which is in {owner.scope}")
@@ -381,12 +439,14 @@ class FunctionVerifier:
     def _iter(self, one: Iter) -> None:
         name, dtype = one.var.name, one.var.dtype
         self.expr(one.binding, 6)
-        if one.kind not in ITER_KINDS or one.extent < 1:
-            raise self.fail(4, f"iterator `{name}` has kind `{one.kind}` and extent {one.extent}")
+        self._extent(one.limit, f"iterator `{name}`")
+        if one.kind not in ITER_KINDS or (not isinstance(one.limit, Expr) and one.limit < 1):
+            raise self.fail(4, f"iterator `{name}` has kind `{one.kind}` and extent {extent_text(one.limit)}")
         if not _is_index(one.var) or one.binding.dtype != dtype:
             raise self.fail(4, f"iterator `{name}` has type {dtype}, its binding {one.binding.dtype}")
-        if one.extent - 1 > dtypes.int_range(dtype)[1]:
-            raise self.fail(4, f"the extent {one.extent} of iterator `{name}` does not fit {dtype}")
+        last = start(self.func).facts.within(one.limit)[1] if isinstance(one.limit, Expr) else one.limit - 1
+        if last > dtypes.int_range(dtype)[1]:
+            raise self.fail(4, f"the extent {extent_text(one.limit)} of iterator `{name}` does not fit {dtype}")
 
     def _init(self, block: Block) -> None:
         assert block.init is not None
@@ -404,7 +464,7 @@ class FunctionVerifier:
         hidden = self.loops & self.variables if block.iters else set()
         before = self.around
         if block.iters:
-            self.around = Surroundings(block.iters)
+            self.around = self.around.inside(block)
         self.variables -= hidden
         for one in block.iters:
             self._bind(one.var.name)
@@ -424,6 +484,17 @@ def _is_masked_store(stmt: If) -> bool:
     if not isinstance(store, Store) or stmt.orelse is not None or not dtypes.is_bool(kind):
         return False
     return 1 < dtypes.lanes(kind) == dtypes.lanes(store.value.dtype)
+
+
+def _example(here: Context, cond: Expr) -> str:
+    """Values of the integers at which `cond` holds, as text; empty where none are found."""
+    from ..affine.guard import NotAffine, Unknown
+
+    try:
+        found = here.points(cond).first()
+    except (NotAffine, Unknown):
+        return ""
+    return "" if found is None else " at " + ", ".join(f"{name} = {value}" for name, value in found.items())
 
 
 def _is_index(var: Var) -> bool:

@@ -7,7 +7,8 @@ iterators 0 is executed, and is the first in program order.
 Proof: let R be the loops that no spatial binding uses.  For an executed
 instance p let q be p with all loops of R at 0.  Then q has the same spatial point
 and is not later than p; it remains that q is executed and has reduce iterators
-0.  Where this argument does not apply, the instances are counted out.
+0.  Where this argument does not apply, the instances are counted out, or, where extents are expressions, compared as
+sets.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..arith.intervals import Facts
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
 from ..context import Context, Surroundings, contexts, has_init
-from ..expr import Binary, Const, Expr, Load, Var, const, substitute, variables
+from ..expr import Binary, Const, Expr, Load, Var, binary, const, substitute, variables
 from ..interpreter.memory import InterpreterError
 from ..interpreter.nest import Bind, Guard, Loop, root
 from ..interpreter.values import Evaluator
@@ -30,6 +31,7 @@ from ..node import walk
 from ..stmt import Block, Stmt
 
 LARGEST_COUNT = 1 << 20
+NOT_PROVABLE = "it is not provable that its all-zero reduce instance is the first of every spatial point"
 
 
 def starts(stmt: Stmt, here: Context) -> bool:
@@ -55,15 +57,20 @@ def init_fault(block: Block, around: Surroundings) -> str:
 
 def _by_zeroing(block: Block, around: Surroundings, conditions: Sequence[Expr]) -> bool:
     used = {v for i in block.spatial for v in variables(i.binding)}
+    bound = {*(v for v, _ in around.loops), *(i.var for i in around.outer)}
     free: dict[Var, Expr] = {var: const(0, var.dtype) for var, _ in around.loops if var not in used}
     for var, extent in around.loops:
-        if var in free and not (isinstance(extent, Const) and extent.value >= 1):
+        runs = extent.value >= 1 if isinstance(extent, Const) else variables(extent).isdisjoint(bound)
+        if var in free and not runs:
             return False
         if variables(extent) & free.keys():
             return False
     if any(simplify(substitute(i.binding, free)) != const(0, i.var.dtype) for i in block.reduce):
         return False
-    facts = Facts({one.var: (0, one.extent - 1) for one in around.outer})
+    facts = Facts({})
+    facts = Facts({one.var: facts.within(one.limit) for one in around.outer})
+    for cond in around.given:
+        facts = facts.assuming(cond)
     for var, extent in around.loops:
         facts = facts.looping(var, extent)
     return all(holds_at_zero(c, free, facts) for c in conditions)
@@ -94,6 +101,11 @@ def _by_counting(block: Block, around: Surroundings) -> str:
     """Go through all instances, if they are few."""
     evaluate = Evaluator({})
     nest = root()
+    known = {*(v for v, _ in around.loops), *(i.var for i in around.outer)}
+    limits = [i.limit for i in (*around.outer, *block.iters)]
+    whole = all(isinstance(e, int) for e in limits) and not any(variables(e) - known for _, e in around.loops)
+    if around.given and not whole:
+        return _by_sets(block, around)
     try:
         for one in around.outer:
             nest = Loop(one.var, lambda _, n=one.extent: n)(nest)  # type: ignore[misc]
@@ -103,7 +115,7 @@ def _by_counting(block: Block, around: Surroundings) -> str:
             else:
                 nest = Guard(lambda parent, e=step: evaluate.data(parent, e, ""))(nest)  # type: ignore[misc]
             if nest.n > LARGEST_COUNT:
-                return "it is not provable that its all-zero reduce instance is the first of every spatial point"
+                return NOT_PROVABLE
         for one in block.iters:
             nest = Bind(one.var, one.binding, evaluate)(nest)
         point = np.zeros(nest.n, np.int64)
@@ -120,3 +132,43 @@ def _by_counting(block: Block, around: Surroundings) -> str:
         return ""
     values = {i.var.name: np.broadcast_to(nest.get(i.var)[0], nest.n)[bad[0]] for i in block.iters}
     return f"the first instance of a spatial point is {', '.join(f'{k}={v}' for k, v in values.items())}"
+
+
+def _by_sets(block: Block, around: Surroundings) -> str:
+    """Ask for instances before which no all-zero reduce instance of their spatial point runs, whatever extents are.
+
+    All instances of one point of the block around come in the order of the loops.
+    """
+    from ..affine.sets import Domain, NotAffine, Unknown, points
+
+    conditions = (*around.given, *around.conditions(block))
+    exprs = (*conditions, *(i.binding for i in block.iters), *(e for _, e in around.loops))
+    dims = (*((i.var, i.limit) for i in around.outer), *around.loops)
+    inside = {v for v, _ in dims}
+    free = {v for e in (*exprs, *(e for _, e in dims if isinstance(e, Expr))) for v in variables(e)} - inside
+    fixed = tuple((v, None) for v in sorted(free, key=lambda v: v.name))
+    zero = tuple(binary("==", i.binding, const(0, i.binding.dtype)) for i in block.reduce)
+    again: dict[Var, Expr] = {v: Var(f"{v.name}'", v.dtype) for v, _ in around.loops}
+    earlier: Expr = const(False)
+    same: Expr = const(True)
+    for var, _ in reversed(around.loops):
+        before = binary("and", binary("==", again[var], var), earlier)
+        earlier = binary("or", binary("<", again[var], var), before)
+    for one in block.spatial:
+        same = binary("and", same, binary("==", one.binding, substitute(one.binding, again)))
+    first = (*(substitute(c, again) for c in (*around.conditions(block), *zero)), earlier, same)
+    twice = tuple((_renamed(again[v]), substitute(e, again)) for v, e in around.loops)
+    try:
+        all_of_them = Domain((*fixed, *dims), conditions)
+        begun = points(Domain((*fixed, *dims, *twice), (*conditions, *first))).project_out([v for v, _ in twice])
+        bad = points(all_of_them).subtract(points(all_of_them.where(*zero))).subtract(begun).first()
+    except (NotAffine, Unknown):
+        return NOT_PROVABLE
+    if bad is None:
+        return ""
+    return f"the first instance of a spatial point is at {', '.join(f'{k}={v}' for k, v in bad.items())}"
+
+
+def _renamed(var: Expr) -> Var:
+    assert isinstance(var, Var)
+    return var

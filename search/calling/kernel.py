@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...backends.artifact import Argument
+from ...backends.artifact import OPEN, Argument
 from ...backends.data import Array, arguments_of, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
 from ...backends.kernel import compile_lowered, load_artifact
@@ -23,9 +22,9 @@ from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, UsageError, did_you_mean
 from ...forks import renewed_in_children
-from ...ir import dtypes
 from ...ir.layout.layout import Layout
-from ...ir.numbers import BITS, HALF_BYTES, is_passed_as, to_storage
+from ...ir.numbers import BITS, HALF_BYTES
+from ...ir.ranges import valued, values_of
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
 from ..records.database import Database
@@ -34,6 +33,7 @@ from ..tasks.command_line import options_of
 from ..tasks.device import Device
 from ..tasks.interface import breach, interface_of
 from ..tasks.task import Task
+from .arrays import checked, refuse_overlap, scalar
 from .near import no_record
 from .subject import device_for, record_or_work, scheduled
 
@@ -133,7 +133,7 @@ def build(
     kernel keeps the order of sums and the sign of zeros.  `given` is the program before it was
     scheduled, where that has layouts of its own: those are what ``fixed`` arguments keep, and are
     taken in.  Raises UsageError for an argument that `interface` calls ``fixed`` and that the
-    schedule moves.
+    schedule moves.  A program with extents that are expressions makes a `RangedKernel`.
     """
     from ...backends.lower import lower
     from ..workers.programs import program
@@ -143,6 +143,8 @@ def build(
         given, interface = given or program(func.script), interface or dict(func.interface)
     func = scheduled(func, "build")
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
+    if func.stated:
+        return RangedKernel(executable, func)
     own = () if given is None else arguments_of(given)
     return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
 
@@ -191,6 +193,7 @@ class Kernel:
         converts = any(
             a.is_scalar or a.dtype in (*BITS, *HALF_BYTES) or self._packs(a) for _, a in self._inputs
         )
+        converts |= any(OPEN in a.physical_shape for a in self.signature)
         given = self._as_given(self._inputs), self._as_given(self._outputs)
         self._direct = None if converts else self._memory.direct(*given)
         new = [partial(np.zeros, a.physical_shape, numpy_dtype(a.dtype)) for _, a in given[1]]
@@ -218,7 +221,8 @@ class Kernel:
         inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
         returned = outputs if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
-        self._refuse_overlap(inputs, outputs)
+        refuse_overlap([(a.name, array) for (_, a), array in zip(self._outputs, outputs, strict=True)],
+                       [(a.name, array) for (_, a), array in zip(self._inputs, inputs, strict=True)])  # fmt: skip
         with self._lock:
             for (index, argument), array in zip(self._inputs, inputs, strict=True):
                 self._memory.give(index, pack(argument, array) if self._packs(argument) else array)
@@ -280,13 +284,13 @@ class Kernel:
     def to_physical(self, name: str, array: Array) -> Array:
         """A logical array in the layout that argument `name` has in memory."""
         argument = self._argument(name)
-        _check(argument, argument.logical_shape, array)
+        checked(argument, argument.logical_shape, array)
         return pack(argument, array)
 
     def to_logical(self, name: str, array: Array) -> Array:
         """The inverse of `to_physical`; padding is dropped."""
         argument = self._argument(name)
-        _check(argument, argument.physical_shape, array)
+        checked(argument, argument.physical_shape, array)
         return np.ascontiguousarray(unpack(argument, array))
 
     def _argument(self, name: str) -> Argument:
@@ -316,10 +320,14 @@ class Kernel:
     def _given(self, argument: Argument, value: Any) -> Array:
         """An input as an array of the expected shape and of NumPy's own types."""
         if argument.is_scalar:
-            return _scalar(argument, value)
+            return scalar(argument, value)
         if isinstance(value, np.generic):  # what NumPy makes of arrays without dimensions
             value = np.asarray(value)
-        return _check(argument, self._shape(argument), value)
+        return self._fitting(argument, value)
+
+    def _fitting(self, argument: Argument, value: object) -> Array:
+        """An array of the shape and type that an argument has."""
+        return checked(argument, self._shape(argument), value)
 
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
@@ -328,62 +336,70 @@ class Kernel:
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
         for number, (_, argument) in enumerate(self._outputs):
-            array = given[number] = _check(argument, self._shape(argument), given[number])
+            array = given[number] = self._fitting(argument, given[number])
             if not array.flags.writeable:
                 raise ValueError(f"`out` for `{argument.name}` is read-only")
         return given
 
-    def _refuse_overlap(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        for number, (_, argument) in enumerate(self._outputs):
-            others = [*inputs, *outputs[:number]]
-            names = [a.name for _, a in (*self._inputs, *self._outputs[:number])]
-            for name, other in zip(names, others, strict=True):
-                if np.may_share_memory(outputs[number], other):
-                    raise ValueError(f"`{argument.name}` is written and shares memory with `{name}`")
 
+class RangedKernel(Kernel):
+    """One piece of code for all shapes that a program takes whose extents are expressions: ``y = kernel(x, w)``.
 
-def _scalar(argument: Argument, value: Any) -> Array:
-    """A number in memory of one element.  Raises TypeError and ValueError for what the type does not hold."""
-    if np.ndim(value) != 0 or isinstance(value, (str, bytes)) or not isinstance(value, (bool, int, float, np.generic)):
-        raise TypeError(f"`{argument.name}` is a scalar of type {argument.dtype}, but got {type(value).__name__}")
-    if dtypes.is_int(argument.dtype):
-        low, high = dtypes.int_range(argument.dtype)
-        if value != int(value) or not low <= int(value) <= high:
-            raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
-    if argument.dtype in BITS:
-        return np.asarray(to_storage(argument.dtype, np.float32(value))).reshape(1)
-    return np.full(1, value, numpy_dtype(argument.dtype))
+    A call reads the integers from the extents of its arrays and from its scalars.  What is wrong with them, among each
+    other or with what the program assumes, is one sentence: WrongSizes, a ValueError.  Outputs that are not given are
+    allocated, where inputs say how large they are.
+    """
 
+    def __init__(self, executable: Executable, func: PrimFunc) -> None:
+        from ...backends.cpu import CpuExecutable
 
-def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
-    """The argument, a C-contiguous array of exactly this shape and dtype; of floats that NumPy has not, their bits."""
-    if not isinstance(array, np.ndarray):
-        array = _shared(argument, array)
-    dtype = numpy_dtype(argument.dtype)
-    if is_passed_as(argument.dtype, array.dtype):
-        array = array.view(dtype)
-    if array.dtype != dtype:
-        raise TypeError(f"`{argument.name}` must have dtype {dtype}, but got {array.dtype}")
-    if array.shape != shape:
-        raise ValueError(f"`{argument.name}` must have shape {shape}, but got {array.shape}")
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        raise ValueError(f"`{argument.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
-    return array
+        if not isinstance(executable, CpuExecutable) or func.layouts:
+            raise UsageError(f"`{func.name}` has extents that are expressions: it runs on a CPU, and without layouts")
+        super().__init__(executable, arguments_of(func), {})
+        self._func, self._code = func, executable
 
+    def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
+        """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
+        if len(inputs) != len(self._inputs):
+            names = ", ".join(argument.name for _, argument in self._inputs)
+            raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
+        taken = [(a.name, self._given(a, value)) for (_, a), value in zip(self._inputs, inputs, strict=True)]
+        given = [] if out is None else self._results(out)
+        arrays = {**dict(taken), **{a.name: array for (_, a), array in zip(self._outputs, given, strict=False)}}
+        shapes = {b.name: arrays[b.name].shape for b in self._func.buffers if b.name in arrays}
+        scalars = {v.name: int(arrays[v.name][0]) for v in self._func.integers if v.name in arrays}
+        values = values_of(self._func, shapes, scalars)
+        for buffer in self._func.buffers:
+            if buffer.name not in arrays:
+                shape = tuple(valued(extent, values) for extent in buffer.extents)
+                arrays[buffer.name] = np.zeros(shape, numpy_dtype(buffer.dtype))
+        results = [arrays[a.name] for _, a in self._outputs]
+        refuse_overlap([(a.name, arrays[a.name]) for _, a in self._outputs], taken)
+        sizes = [np.full(1, values[v], numpy_dtype(v.dtype)) for v in self._func.sizes]
+        with self._lock:
+            self._code.call([a.ctypes.data for a in (*(arrays[p.name] for p in self._func.params), *sizes,
+                                                     *self._scratch)])  # fmt: skip
+        if out is not None:
+            return out if isinstance(out, (tuple, list)) and len(results) > 1 else results[0]
+        return results[0] if len(results) == 1 else tuple(results)
 
-def _shared(argument: Argument, value: object) -> Array:
-    """The memory of another library's array on the CPU, without a copy."""
-    if not hasattr(value, "__dlpack__"):
-        kind = type(value).__name__
-        raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
-    if argument.dtype == "bfloat16" and str(getattr(value, "dtype", "")) == "torch.bfloat16":
-        tensor: Any = value  # NumPy has no bfloat16: its bits, in the same memory
-        value = tensor.detach().view(sys.modules["torch"].uint16)
-    try:
-        return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        kind = type(value).__name__
-        raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
+    def _fitting(self, argument: Argument, value: object) -> Array:
+        """Of extents `values_of` says what is wrong."""
+        return checked(argument, None, value)
+
+    def pack(self, **constants: Array) -> Kernel:
+        """What is packed ahead has one shape.  Raises UsageError."""
+        raise UsageError("a kernel of many shapes packs nothing ahead")
+
+    def export(
+        self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
+    ) -> list[Path]:
+        """Files of a kernel have one shape.  Raises UsageError."""
+        raise UsageError("a kernel of many shapes is not exported; give its extents as numbers")
+
+    @cached_property
+    def _scratch(self) -> list[Array]:
+        return [zeros(memory.nbytes) for memory in self._code.workspaces]
 
 
 class _Memory(ABC):

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ScriptProblem, UsageError
-from ...ir.expr import Var
+from ...ir.expr import Var, variables
 from .interface import LONGEST_NAME, MOST_ARGUMENTS, Interface
 
 if TYPE_CHECKING:
@@ -176,7 +176,13 @@ def check(func: PrimFunc) -> None:
 
 
 def check_tunable(func: PrimFunc) -> None:
-    """Refuse a program for which no inputs are drawn whose results are known."""
+    """Refuse a program for which no inputs are drawn whose results are known, or which has no one shape."""
+    if func.stated:
+        names = ", ".join(f"`{v.name}`" for v in sorted({v for e in func.stated for v in variables(e)}, key=str))
+        raise ScriptProblem(
+            f"the program `{func.name}` cannot be tuned: its extents depend on {names}, and candidates are measured at "
+            f"one shape; give numbers, or schedule it by hand, and compile it with `ss.build`"
+        )
     scalars = [param.name for param in func.params if isinstance(param, Var)]
     if scalars:
         raise ScriptProblem(

@@ -337,7 +337,7 @@ def _anchor(
             _, op, value = update_of(block)
         except ScheduleError:
             return None
-        if block.init is None or not _writes_plainly(block, stores[0]) or not _runs_everywhere(block, above):
+        if block.init is None or not _writes_plainly(block, stores[0]) or not _runs_everywhere(func, block, above):
             return None
     accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
     order = [var for var in _axis_order(block, accesses) if var not in single]
@@ -376,12 +376,12 @@ def _around(func: PrimFunc, block: Block) -> dict[Var, Expr]:
     return {i.var: const(0, i.var.dtype) for stmt in outer if isinstance(stmt, Block) for i in stmt.iters}
 
 
-def _runs_everywhere(block: Block, above: Sequence[For]) -> bool:
+def _runs_everywhere(func: PrimFunc, block: Block, above: Sequence[For]) -> bool:
     """Whether a reduction runs at every point of its result, as what is written in tiles has to."""
     if block.predicate == TRUE:
         return True
     try:
-        check_all_points(block, above)
+        check_all_points(func, block, above)
     except ScheduleError:
         return False
     return True

@@ -75,7 +75,7 @@ def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str
         taken.add(iterator)
         iters.append(Iter(Var(iterator, found.var.dtype), extent_of(found), kind, found.var))
     inside: dict[Var, Expr] = {i.binding: i.var for i in iters if isinstance(i.binding, Var)}
-    ranges = {i.var: (0, i.extent - 1) for i in iters}
+    ranges = {i.var: i.span for i in iters}
     old: dict[Var, Expr] = {i.var: simplify(substitute(i.binding, inside), ranges) for i in block.iters}
     old |= {
         i.var: iters[index_map.indices.index(kept)].var

@@ -12,7 +12,7 @@ from ...ir.affine.sets import IntSet, NotAffine, Unknown, points
 from ...ir.dataflow.accesses import Access, element_variables
 from ...ir.dataflow.contents import held, reading
 from ...ir.dataflow.instances import Statement, instances
-from ...ir.expr import Buffer, Load, as_expr, reads_memory
+from ...ir.expr import Buffer, Extent, Load, as_expr, reads_memory
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers, views
 from ...ir.stmt import (
@@ -71,7 +71,7 @@ def cache_read(func: PrimFunc, block: str, read_buffer_index: int | str, storage
     source = _named_buffer(func, reader, read_buffer_index)
     check_no_views(func, source, "1")
     check_scope(storage_scope, "4")
-    cache, name = cache_buffer(func, source, source.shape, storage_scope)
+    cache, name = cache_buffer(func, source, source.extents, storage_scope)
     if reader is func.body:
         return _cache_read_bare(func, source, cache)
     nest = nest_of(func, reader)
@@ -147,7 +147,7 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
     target = _named_buffer(func, writer, write_buffer_index, written=True)
     check_no_views(func, target, "1")
     check_scope(storage_scope, "6")
-    cache, name = cache_buffer(func, target, target.shape, storage_scope)
+    cache, name = cache_buffer(func, target, target.extents, storage_scope)
     if not _writes_all(func, writer, target):
         raise ScheduleError("(4) block `{block}` does not write all of `{buffer}`", block=block, buffer=target.name)
     if writer is func.body:
@@ -243,7 +243,7 @@ def _writes_all(func: PrimFunc, block: Block, buffer: Buffer) -> bool:
     """Whether the stores below `block` surely reach every element of the buffer; unknown is no."""
     program = instances(func)
     try:
-        return not_stored(program, program.below(block), buffer, buffer.shape).is_empty()
+        return not_stored(program, program.below(block), buffer, buffer.extents).is_empty()
     except (NotAffine, Unknown):
         return False
 
@@ -321,7 +321,7 @@ def check_scope(scope: str, number: str) -> None:
         raise ScheduleError("({number}) {scope!r} is no name of a memory scope", number=number, scope=scope)
 
 
-def cache_buffer(func: PrimFunc, source: Buffer, shape: Sequence[int], scope: str) -> tuple[Buffer, str]:
+def cache_buffer(func: PrimFunc, source: Buffer, shape: Sequence[Extent], scope: str) -> tuple[Buffer, str]:
     """A buffer for copies of `source`, and its name, ``<source>_<scope>``."""
     name = fresh(f"{source.name}_{scope.split('.')[0]}", names(func))
     return Buffer(name, tuple(shape), source.dtype, scope), name
@@ -342,7 +342,7 @@ def _redirect_reads(node: Stmt, source: Buffer, cache: Buffer) -> Stmt:
 
 def _copy_nest(func: PrimFunc, name: str, source: Buffer, target: Buffer) -> Stmt:
     """``target[v] = source[v]`` over the whole shape, in a block of its own."""
-    iters, loop_vars = fresh_axes(func, name, source.shape)
+    iters, loop_vars = fresh_axes(func, name, source.extents)
     point = tuple(i.var for i in iters)
     return loops(loop_vars, Block(name, iters, Store(target, point, Load(source, point))))
 
@@ -352,9 +352,9 @@ def _bare_copy(func: PrimFunc, name: str, source: Buffer, target: Buffer) -> tup
 
     Raises ScheduleError (1) for a buffer without dimensions.
     """
-    if not source.shape:
+    if not source.extents:
         raise ScheduleError("(1) `{buffer}` has no dimensions: its copy would have no loop", buffer=source.name)
-    _, loop_vars = fresh_axes(func, name, source.shape)
+    _, loop_vars = fresh_axes(func, name, source.extents)
     point = tuple(v for v, _ in loop_vars)
     return loops(loop_vars, Store(target, point, Load(source, point))), loop_vars[0][0].name
 

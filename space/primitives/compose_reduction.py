@@ -31,7 +31,7 @@ def compose_reduction(func: PrimFunc, block: str, init_block: str) -> Result:
     target, first = find_block(func, block), find_block(func, init_block)
     values = _same_elements(target, first)
     for own in (first, target):
-        check_all_points(own, loops_above(func, own))
+        check_all_points(func, own, loops_above(func, own))
     summed = {v for item in target.reduce for v in free_variables(item.binding)}
     if not summed.isdisjoint(free_variables(target.predicate)):
         raise ScheduleError("(4) a condition leaves out points of the reduction of block `{block}`", block=block)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...ir import dtypes
-from ...ir.affine.sets import Domain, IntSet, NotAffine, Unknown, access_map, points
-from ...ir.arith.simplify import simplify
+from ...ir.affine.sets import IntSet, NotAffine, Unknown, access_map, points
+from ...ir.arith.simplify import bound, simplify
 from ...ir.arith.widening import linear_index, narrow_index
 from ...ir.context import context_of
 from ...ir.dataflow.instances import Statement, instances
@@ -16,6 +16,7 @@ from ...ir.expr import (
     TRUE,
     Buffer,
     Expr,
+    Extent,
     Load,
     Var,
     all_of,
@@ -43,6 +44,7 @@ from ...ir.stmt import (
     path_to,
     read_buffers,
     seq,
+    span_of,
     stores,
 )
 from ...ir.verify.init import init_fault
@@ -70,7 +72,18 @@ from ..placement import (
 )
 from ..primitive import Result, primitive
 from ..regions import Interval, accesses_below, region
-from ..tree import block_stores, extent_of, find_block, find_loop, loop_bounds, loops_above, remove_stmt, with_stmt
+from ..tree import (
+    block_stores,
+    find_block,
+    find_loop,
+    limit_of,
+    loop_bounds,
+    loops_above,
+    parameters,
+    remove_stmt,
+    running,
+    with_stmt,
+)
 
 ROOT, INLINE = "<root>", "<inline>"
 """Places that are no loops, as `sample_compute_location` draws them."""
@@ -115,9 +128,10 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     func = remove_stmt(func, producer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
-    bounds = loop_bounds(outer)
-    reads = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, store.buffer) if not a.is_write]
-    box = region(reads, frozenset(bounds), store.buffer.shape, bounds)
+    bounds = loop_bounds(outer, func)
+    found = accesses_below(target.body, store.buffer)
+    reads = [(a.indices, loop_bounds(own, func)) for a, own in found if not a.is_write]
+    box = region(reads, frozenset(bounds), store.buffer.extents, bounds)
     nest = _nest_over(func, producer, around, store, box, bounds).loops()
     result = with_stmt(func, target, replace(target, body=seq([nest, target.body])))
     # Iterations of other concurrent loops write all that they read of the buffer, in copies of their own.
@@ -175,9 +189,9 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     func = remove_stmt(func, consumer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
-    bounds = loop_bounds(outer)
-    writes = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, source) if a.is_write]
-    box = region(writes, frozenset(bounds), source.shape, bounds)
+    bounds = loop_bounds(outer, func)
+    writes = [(a.indices, loop_bounds(own, func)) for a, own in accesses_below(target.body, source) if a.is_write]
+    box = region(writes, frozenset(bounds), source.extents, bounds)
     part = _nest_over(func, consumer, around, load, box, bounds, shared if in_place else ())
     _check_first_point_stays(part)
     part = _only_stored(func, target, part, load, bounds)
@@ -369,7 +383,7 @@ def _check_plain(block: Block, indices: Sequence[Expr], iters: Sequence[Iter]) -
                                 block=block.name, iter=item.var.name)  # fmt: skip
     used = [i for i in indices if isinstance(i, Var)]
     left = {i.var for i in iters} - set(used)
-    single = {i.var for i in iters if i.extent == 1}
+    single = {i.var for i in iters if i.limit == 1}
     constants = [i for i in indices if not isinstance(i, Var)]
     plain = len(set(used)) == len(used) and set(used) <= {i.var for i in iters}
     if not plain or not left <= single or any(i != as_expr(0, i) for i in constants):
@@ -390,7 +404,7 @@ def _check_all_stored(
     func: PrimFunc, consumer: Block, load: Load, sources: Sequence[Statement], number: str
 ) -> None:
     """Raises ScheduleError unless all that a block could read is stored, though it may run where it does not read."""
-    extents = {i.var: i.extent for i in consumer.iters}
+    extents = {i.var: i.limit for i in consumer.iters}
     reach = [extents[index] if isinstance(index, Var) else 1 for index in load.indices]
     try:
         left = not_stored(instances(func), sources, load.buffer, reach).first()
@@ -428,7 +442,7 @@ def _are_stored_beside(
 class _Part:
     """A block over part of its domain, with the loops around it."""
 
-    variables: tuple[tuple[Var, int], ...]
+    variables: tuple[tuple[Var, Extent], ...]
     block: Block
 
     def loops(self) -> Stmt:
@@ -441,7 +455,7 @@ def _check_first_point_stays(part: _Part) -> None:
     Loops run upwards and a binding here is a sum of loops with positive factors, so with the loops of the
     result fixed the reduction starts at its first point.
     """
-    block, ranges = part.block, {v: (0, n - 1) for v, n in part.variables}
+    block, ranges = part.block, {v: span_of(n) for v, n in part.variables}
     spatial = {v for i in block.spatial for v in free_variables(i.binding)}
     for item in block.reduce:
         terms, _ = linear_index(item.binding, ranges)
@@ -458,7 +472,7 @@ def _only_stored(func: PrimFunc, target: For, part: _Part, load: Load, bounds: d
     bindings = {i.var: i.binding for i in part.block.iters}
     element = [substitute(i, bindings) for i in load.indices]
     needed = condition_to_be_stored(func, target, load.buffer, part.variables, element, part.block.predicate)
-    ranges = {**bounds, **{v: (0, n - 1) for v, n in part.variables}}
+    ranges = {**bounds, **{v: span_of(n) for v, n in part.variables}}
     predicate = binary("and", part.block.predicate, simplify(needed, ranges))
     return replace(part, block=replace(part.block, predicate=predicate))
 
@@ -479,18 +493,19 @@ def _nest_over(
     taken = names(func) | names(block) - {loop.var.name for loop in around}  # which the new loops may be called like
     bindings: dict[Var, Expr] = {}
     conditions: list[Expr] = []
-    new_loops: list[tuple[Var, int]] = []
+    new_loops: list[tuple[Var, Extent]] = []
     ranges = dict(bounds)
-    extents = {i.var: i.extent for i in block.iters}
+    extents = {i.var: i.limit for i in block.iters}
 
-    def loop_over(iterator: Var, lo: Expr, extent: int) -> None:
-        narrow = extent <= dtypes.int_range(iterator.dtype)[1]
+    def loop_over(iterator: Var, lo: Expr, extent: Extent) -> None:
+        narrow = isinstance(extent, int) and extent <= dtypes.int_range(iterator.dtype)[1]
         var = Var(fresh(f"{block.name}_ax{len(new_loops)}", taken), iterator.dtype if narrow else dtypes.INDEX)
         taken.add(var.name)
         new_loops.append((var, extent))
-        ranges[var] = (0, extent - 1)
+        ranges[var] = (0, bound(extent, bounds)[1] - 1) if isinstance(extent, Expr) else span_of(extent)
         value = simplify(as_index(lo) + as_index(var), ranges)
-        for cond in (binary(">=", value, 0), binary("<", value, extents[iterator])):
+        whole = lo == as_expr(0) and extent == extents[iterator]
+        for cond in () if whole else (binary(">=", value, 0), binary("<", value, extents[iterator])):
             left = simplify(cond, ranges)
             if left != TRUE:
                 conditions.append(left)
@@ -499,19 +514,20 @@ def _nest_over(
     accessed = {i for i in access.indices if isinstance(i, Var)}
     for item in block.spatial:
         if item.var not in accessed:
-            loop_over(item.var, as_expr(0), item.extent)
+            loop_over(item.var, as_expr(0), item.limit)
     for iterator, part in zip(access.indices, box, strict=True):
         if isinstance(iterator, Var):
             loop_over(iterator, part.lo, part.extent)
     for item in block.reduce:
         if item.var not in accessed:
-            loop_over(item.var, as_expr(0), item.extent)
+            loop_over(item.var, as_expr(0), item.limit)
     iters = tuple(replace(i, binding=bindings[i.var]) for i in block.iters)
-    predicate = all_of([*conditions, *_rebound_predicate(block, around, bindings, ranges, shared)])
+    predicate = all_of([*conditions, *_rebound_predicate(func, block, around, bindings, ranges, shared)])
     return _Part(tuple(new_loops), replace(block, iters=iters, predicate=predicate))
 
 
 def _rebound_predicate(
+    func: PrimFunc,
     block: Block,
     around: tuple[For, ...],
     bindings: dict[Var, Expr],
@@ -523,30 +539,30 @@ def _rebound_predicate(
     Where each iterator is a loop of its own extent these are the block's conditions, else
     the image of the old loops, as an exact set.
     """
-    extents = {loop.var: extent_of(loop) for loop in around}
+    extents = {loop.var: limit_of(func, loop) for loop in around}
     plain = {i.binding: bindings[i.var] for i in block.iters if isinstance(i.binding, Var)}
-    whole = all(isinstance(i.binding, Var) and extents.get(i.binding) == i.extent for i in block.iters)
+    whole = all(isinstance(i.binding, Var) and extents.get(i.binding) == i.limit for i in block.iters)
     apart = plain.keys().isdisjoint(loop.var for loop in shared)
     if not whole or not apart or len(plain) < len(block.iters) or not free_variables(block.predicate) <= set(plain):
-        return _points_that_run(block, around, bindings, ranges, shared)
+        return _points_that_run(func, block, around, bindings, ranges, shared)
     moved = {k: v for k, v in plain.items() if isinstance(k, Var)}
     found = [simplify(substitute(c, moved), ranges) for c in conjuncts(block.predicate)]
     return [c for c in found if c != TRUE]
 
 
 def _points_that_run(
+    func: PrimFunc,
     block: Block,
     around: tuple[For, ...],
     bindings: dict[Var, Expr],
     ranges: dict[Var, tuple[int, int]],
     shared: Sequence[For],
 ) -> list[Expr]:
-    dims = tuple((loop.var, extent_of(loop)) for loop in around)
-    fixed = tuple((loop.var, extent_of(loop)) for loop in shared)
-    every = points(Domain((*fixed, *((i.var, i.extent) for i in block.iters))))
+    fixed = (*parameters(func), *(loop.var for loop in shared))
+    every = points(running(func, shared, (), [(i.var, i.limit) for i in block.iters]))
     try:
-        old = points(Domain(dims, tuple(conjuncts(block.predicate))))
-        run = old.image([*(v for v, _ in fixed), *(i.binding for i in block.iters)], every.variables).condition(every)
+        old = points(running(func, around, conjuncts(block.predicate)))
+        run = old.image([*fixed, *(i.binding for i in block.iters)], every.variables).condition(every)
     except (NotAffine, Unknown) as error:
         raise ScheduleError("it is unknown which points of block `{block}` run: {error}", block=block.name,
                             error=str(error)) from None  # fmt: skip

@@ -70,18 +70,18 @@ def set_axis_separator(func: PrimFunc, block: str, buffer: Any, axis_separators:
     """
     old = buffer_of(func, block, buffer)
     cuts = tuple(int(a) for a in axis_separators)
-    if any(a >= b for a, b in zip((0, *cuts), (*cuts, len(old.shape)), strict=True)):
+    if any(a >= b for a, b in zip((0, *cuts), (*cuts, old.rank), strict=True)):
         raise ScheduleError(
             "(1) axis separators ascend strictly between 0 and {rank}, the rank of `{buffer}`, but got {cuts}",
-            rank=len(old.shape), buffer=old.name, cuts=list(cuts),
+            rank=old.rank, buffer=old.name, cuts=list(cuts),
         )  # fmt: skip
     for view in views(func, old):
-        if len(view.shape) != len(old.shape):
-            raise ScheduleError("(2) its view `{view}` has the rank {rank}", view=view.name, rank=len(view.shape))
+        if view.rank != old.rank:
+            raise ScheduleError("(2) its view `{view}` has the rank {rank}", view=view.name, rank=view.rank)
         func = replace_buffer(func, view, replace(view, axis_separators=cuts))
     return func, None
 
 
 @index_rank("transform_layout")
 def _rank(func: PrimFunc, block: str, buffer: Any, **_rest: Any) -> int:
-    return len(buffer_of(func, block, buffer).shape)
+    return buffer_of(func, block, buffer).rank

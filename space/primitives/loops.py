@@ -9,10 +9,26 @@ from math import prod
 
 from ...ir import dtypes
 from ...ir.arith.simplify import bound, simplify
+from ...ir.context import start
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
-from ...ir.expr import Const, Expr, ExprLike, Var, all_of, as_expr, binary, can_fail, reads_memory
-from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, fresh, names, path_to, walk_stmts
+from ...ir.expr import (
+    Const,
+    Expr,
+    ExprLike,
+    Extent,
+    Var,
+    all_of,
+    as_expr,
+    binary,
+    can_fail,
+    free_variables,
+    reads_memory,
+)
+from ...ir.extents import as_extent
+from ...ir.statements import LONGEST
+from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, Stmt, fresh, names, path_to, span_of, walk_stmts
+from ...ir.text import extent_text
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError
 from ..nest import (
@@ -25,7 +41,7 @@ from ..nest import (
     perfect_nest,
 )
 from ..primitive import Result, primitive
-from ..tree import extent_of, find_loop, guard, substitute_loops, with_stmt
+from ..tree import extent_of, find_loop, guard, limit_of, substitute_loops, with_stmt
 
 
 @primitive
@@ -34,21 +50,18 @@ def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
 
     One factor may be None: the least that covers N.  The condition stays only
     where the product exceeds N.  Conditions: (1) every factor is positive and at
-    most one is None; (2) the product covers N, and the type of `i` holds it and each factor.  Returns the new loops,
-    outermost first.
+    most one is None; (2) the product covers N, and the type of `i` holds it and each factor; (3) where N is an
+    expression, None is the first one.  Returns the new loops, outermost first.
     """
     target = find_loop(func, loop)
-    extent = extent_of(target)
+    extent = limit_of(func, target)
+    if not isinstance(extent, int):
+        return _split_open(func, target, extent, factors)
     sizes = _resolve_factors(extent, factors)
     if max(prod(sizes) - 1, *sizes) > dtypes.int_range(target.var.dtype)[1]:
         raise ScheduleError("(2) the factors {sizes} count further than the type {dtype} of loop `{loop}`",
                             sizes=sizes, dtype=target.var.dtype, loop=loop)  # fmt: skip
-    taken = names(func)
-    new_vars = []
-    for position in range(len(sizes)):
-        name = fresh(f"{loop}_{position}", taken)
-        taken.add(name)
-        new_vars.append(Var(name, target.var.dtype))
+    new_vars = _parts(func, target, len(sizes))
     index: Expr = as_expr(0, target.var)
     for var, size in zip(new_vars, sizes, strict=True):
         index = index * size + var
@@ -56,6 +69,52 @@ def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
     body = substitute_loops(target.body, {target.var: index}, {**enclosing_bounds(func, target), **bounds})
     if prod(sizes) > extent:
         body = guard(body, simplify(binary("<", index, extent), bounds))
+    return _rebuilt(func, target, new_vars, sizes, body)
+
+
+def _parts(func: PrimFunc, target: For, count: int) -> list[Var]:
+    """Variables for the loops that a loop is split into."""
+    taken = names(func)
+    new_vars = []
+    for position in range(count):
+        name = fresh(f"{target.var.name}_{position}", taken)
+        taken.add(name)
+        new_vars.append(Var(name, target.var.dtype))
+    return new_vars
+
+
+def _split_open(func: PrimFunc, target: For, extent: Expr, factors: Sequence[int | None]) -> Result:
+    """`split` of a loop whose extent is an expression: the first factor covers it, the condition cuts the last tile."""
+    outermost, inner = factors[0] if factors else 0, [f for f in factors[1:] if f is not None]
+    if any(not isinstance(f, int) or f < 1 for f in (*inner, 1 if outermost is None else outermost)):
+        raise ScheduleError(
+            "(1) factors must be positive, with at most one None, but got {factors}", factors=list(factors)
+        )
+    if len(inner) < len(factors) - 1:
+        raise ScheduleError("(3) the extent `{extent}` of loop `{loop}` is an expression, so the first factor alone "
+                            "can be None, but got {factors}", extent=extent_text(extent), loop=target.var.name,
+                            factors=list(factors))  # fmt: skip
+    here, tile = start(func), prod(inner)
+    first = as_extent(here.simplify((extent + (tile - 1)) // tile)) if outermost is None else outermost
+    if outermost is not None and not here.implies(binary("<=", extent, outermost * tile)):
+        raise ScheduleError("(2) the product of the factors {factors} is {product}, and nothing says that it covers "
+                            "the extent `{extent}`", hint="leave the first factor None, or assume more at the top",
+                            factors=list(factors), product=outermost * tile, extent=extent_text(extent))  # fmt: skip
+    new_vars = _parts(func, target, len(factors))
+    sizes: list[Extent] = [first, *inner]
+    index: Expr = new_vars[0]
+    for var, size in zip(new_vars[1:], inner, strict=True):
+        index = index * size + var
+    bounds = {v: here.facts.within(size) for v, size in zip(new_vars, sizes, strict=True)}
+    body = substitute_loops(target.body, {target.var: index}, {**enclosing_bounds(func, target), **bounds})
+    whole = outermost is None and here.implies(binary("==", extent % tile, 0))
+    if not whole:
+        body = guard(body, binary("<", index, extent))
+    return _rebuilt(func, target, new_vars, sizes, body)
+
+
+def _rebuilt(func: PrimFunc, target: For, new_vars: Sequence[Var], sizes: Sequence[Extent], body: Stmt) -> Result:
+    """The function with loops over `body` in the place of `target`, and their names."""
     for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
         body = For(var, as_expr(size, var), body)
     assert isinstance(body, For)
@@ -87,7 +146,8 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
     """``for i in N: for j in M: S(i, j)`` -> ``for f in N*M: S(f // M, f % M)``.
 
     Of the types of the loops, the new one has that which counts furthest.  Conditions: (1) each loop is the only
-    statement of the one before; (2) this type holds the product.  Returns the new loop.
+    statement of the one before; (2) this type holds the product; (3) of the extents the first alone may be an
+    expression.  Returns the new loop.
     """
     chain = [find_loop(func, name) for name in loops]
     for outer, inner in pairwise(chain):
@@ -99,7 +159,8 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
             )
     if not chain:
         raise ScheduleError("(1) at least one loop must be given")
-    extents = [extent_of(loop) for loop in chain]
+    first = limit_of(func, chain[0])
+    extents = [first if isinstance(first, int) else 1, *(_counted_inside(func, loop) for loop in chain[1:])]
     name = fresh("_".join([*loops, "fused"]), names(func))
     dtype = counting([loop.var for loop in chain])
     if prod(extents) > dtypes.int_range(dtype)[1]:
@@ -107,9 +168,21 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
                             loops=list(loops), count=prod(extents), dtype=dtype)  # fmt: skip
     var = Var(name, dtype)
     mapping = dict(zip((loop.var for loop in chain), fused_indices(var, extents), strict=True))
-    bounds = {**enclosing_bounds(func, chain[0]), var: (0, prod(map(_counted, extents)) - 1)}
-    body = substitute_loops(chain[-1].body, mapping, bounds)
-    return with_stmt(func, chain[0], For(var, as_expr(prod(extents), var), body)), name
+    count: Extent = prod(extents)
+    if not isinstance(first, int):
+        count = as_extent(start(func).simplify(first * as_expr(prod(extents))))
+    last = prod(map(_counted, extents)) - 1 if isinstance(count, int) else span_of(count)[1]
+    body = substitute_loops(chain[-1].body, mapping, {**enclosing_bounds(func, chain[0]), var: (0, last)})
+    return with_stmt(func, chain[0], For(var, as_expr(count, var), body)), name
+
+
+def _counted_inside(func: PrimFunc, loop: For) -> int:
+    """The extent of a loop by which another is multiplied: a number."""
+    extent = limit_of(func, loop)
+    if isinstance(extent, int):
+        return extent
+    raise ScheduleError("(3) the extent `{extent}` of the inner loop `{loop}` is an expression, which no index divides",
+                        hint="fuse it as the outermost", extent=extent_text(extent), loop=loop.var.name)  # fmt: skip
 
 
 def fused_indices(index: Expr, extents: Sequence[int]) -> list[Expr]:
@@ -181,7 +254,12 @@ def make_rectangular(func: PrimFunc, loop: str) -> Result:
     extent = target.extent
     if isinstance(extent, Const):
         return func, None
-    largest = bound(extent, enclosing_bounds(func, target))[1]
+    known = enclosing_bounds(func, target)
+    largest = bound(extent, known)[1]
+    if any(known[v][1] >= LONGEST - 1 for v in free_variables(extent) if v in known):
+        raise ScheduleError("(1) nothing says how large the extent `{extent}` of loop `{loop}` may be",
+                            hint="assume it at the top of the function",
+                            extent=extent_text(extent), loop=loop)  # fmt: skip
     if reads_memory(extent) or can_fail(extent) or largest > dtypes.int_range(target.var.dtype)[1] // 2:
         raise ScheduleError("(1) the largest value of the extent {extent!r} of loop `{loop}` is not known",
                             extent=extent, loop=loop)  # fmt: skip
@@ -191,7 +269,10 @@ def make_rectangular(func: PrimFunc, loop: str) -> Result:
 
 def _set_kind(func: PrimFunc, loop: str, kind: str, thread: str = "") -> Result:
     target = find_loop(func, loop)
-    extent_of(target)
+    if kind in ("vectorized", "unrolled"):
+        extent_of(target)
+    else:
+        limit_of(func, target)
     return with_stmt(func, target, replace(target, kind=kind, thread=thread)), None
 
 

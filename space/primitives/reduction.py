@@ -13,6 +13,7 @@ from ...ir.dataflow.order import Time, operands, update_op
 from ...ir.expr import (
     TRUE,
     Expr,
+    Extent,
     Load,
     Var,
     all_of,
@@ -41,12 +42,13 @@ from ...ir.stmt import (
     names,
     path_to,
     seq,
+    span_of,
     stores,
 )
 from ..errors import ScheduleError
 from ..nest import check_order, check_runs_once
 from ..primitive import Result, primitive
-from ..tree import extent_of, find_block, find_loop, loop_bounds, loops_above, with_stmt
+from ..tree import find_block, find_loop, limit_of, loop_bounds, loops_above, parameters, running, with_stmt
 from .nests import chain_to_sequence, separate
 
 
@@ -76,11 +78,11 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     if outer not in above:
         raise ScheduleError("(2) loop `{loop}` is not above block `{block}`", loop=loop, block=block)
     way = _way_down(outer, target)
-    _check_first_point(way, above)
+    _check_first_point(func, way, above)
     reduce_vars = frozenset(v for i in way.block.reduce for v in free_variables(i.binding))
     position = above.index(outer)
     for item in above[:position]:
-        if item.var in reduce_vars and extent_of(item) > 1:
+        if item.var in reduce_vars and limit_of(func, item) != 1:
             raise ScheduleError("(2) loop `{loop}` outside is part of the reduction", loop=item.var.name)
     check_runs_once(way.block, above[position:], "3", way.all_conditions)
     spatial_vars = {v for i in way.block.spatial for v in free_variables(i.binding)}
@@ -178,7 +180,7 @@ def _separate_init(func: PrimFunc, block: Block, outer: For) -> Result:
     return func, made.name if isinstance(made, Block) else made.var.name
 
 
-def _check_first_point(way: _Way, above: tuple[For, ...]) -> None:
+def _check_first_point(func: PrimFunc, way: _Way, above: tuple[For, ...]) -> None:
     """Condition (3) of `decompose_reduction`: every spatial point that runs has its first point of the reduction run.
 
     Where each condition on reduce loops holds at their start, this is so; else the sets of points decide.
@@ -187,24 +189,24 @@ def _check_first_point(way: _Way, above: tuple[For, ...]) -> None:
     spatial_vars = {v for i in block.spatial for v in free_variables(i.binding)}
     reduce_vars = {v for i in block.reduce for v in free_variables(i.binding)}
     start: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars}
-    domain = _executed(way, above)
+    domain = _executed(func, way, above)
     for cond in domain.conditions:
         if free_variables(cond).isdisjoint(reduce_vars):
             continue
-        first = simplify(substitute(cond, start), loop_bounds(above))
+        first = simplify(substitute(cond, start), loop_bounds(above, func))
         plain = free_variables(cond).isdisjoint(spatial_vars & reduce_vars)
         if not plain or (first != TRUE and not implies(domain, first)):
-            _check_first_points(block, domain)
+            _check_first_points(block, domain, parameters(func))
             return
 
 
-def _executed(way: _Way, above: tuple[For, ...]) -> Domain:
-    return Domain(tuple((loop.var, extent_of(loop)) for loop in above), way.all_conditions)
+def _executed(func: PrimFunc, way: _Way, above: tuple[For, ...]) -> Domain:
+    return running(func, above, way.all_conditions)
 
 
-def _check_first_points(block: Block, domain: Domain) -> None:
+def _check_first_points(block: Block, domain: Domain, own: tuple[Var, ...]) -> None:
     start = [binary("==", i.binding, 0) for i in block.reduce]
-    spatial = [i.binding for i in block.spatial]
+    spatial = [*own, *(i.binding for i in block.spatial)]
     try:
         first = points(domain.where(*start)).image(spatial)
         missing = points(domain).image(spatial).subtract(first).first()
@@ -215,7 +217,7 @@ def _check_first_points(block: Block, domain: Domain) -> None:
         raise ScheduleError(
             "(3) the first point of the reduction of block `{block}` may be skipped where others run, at {point}",
             block=block.name,
-            point=dict(zip((i.var.name for i in block.spatial), missing.values(), strict=True)),
+            point=dict(zip((v.name for v in (*own, *(i.var for i in block.spatial))), missing.values(), strict=True)),
         )
 
 
@@ -231,21 +233,21 @@ def _init_nest(
     name = fresh(f"{block.name}_init", taken)
     taken.add(name)
     mapping: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars}
-    new_loops: list[tuple[Var, int]] = []
+    new_loops: list[tuple[Var, Extent]] = []
     for item in spatial:
         var = Var(fresh(f"{item.var.name}_init", taken), item.var.dtype)
         taken.add(var.name)
         mapping[item.var] = var
-        new_loops.append((var, extent_of(item)))
-    ranges = {**loop_bounds(above), **{v: (0, e - 1) for v, e in new_loops}}
+        new_loops.append((var, limit_of(func, item)))
+    ranges = {**loop_bounds(above, func), **{v: span_of(e) for v, e in new_loops}}
     iters = tuple(replace(i, binding=simplify(substitute(i.binding, mapping), ranges)) for i in block.spatial)
     first = all_of([binary("==", i.binding, 0) for i in block.reduce])
     moved = [i.binding for i in block.reduce if not free_variables(i.binding).isdisjoint(reduce_vars)]
     starts = [simplify(substitute(binding, mapping), ranges) for binding in moved]
-    if all(start == as_expr(0, start) for start in starts) and _holds_at_zeros(way, reduce_vars, above):
+    if all(start == as_expr(0, start) for start in starts) and _holds_at_zeros(func, way, reduce_vars, above):
         predicate = simplify(substitute(binary("and", block.predicate, first), mapping), ranges)
     else:
-        predicate = _somewhere(way, first, mapping, reduce_vars, above)
+        predicate = _somewhere(func, way, first, mapping, reduce_vars, above)
         conditions = ()
     assert block.init is not None
     init: Stmt = renamed_iters(Block(name, iters, substitute(block.init, mapping), predicate), "init", taken)
@@ -254,31 +256,36 @@ def _init_nest(
     return loops(new_loops, init), name
 
 
-def _holds_at_zeros(way: _Way, reduce_vars: frozenset[Var], above: tuple[For, ...]) -> bool:
+def _holds_at_zeros(func: PrimFunc, way: _Way, reduce_vars: frozenset[Var], above: tuple[For, ...]) -> bool:
     """Whether each condition on the loops `reduce_vars` holds at their zeros where it holds at all."""
     zeros: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars}
-    domain = _executed(way, above)
+    domain = _executed(func, way, above)
     for cond in domain.conditions:
         if not free_variables(cond).isdisjoint(reduce_vars):
-            first = simplify(substitute(cond, zeros), loop_bounds(above))
+            first = simplify(substitute(cond, zeros), loop_bounds(above, func))
             if first != TRUE and not implies(domain, first):
                 return False
     return True
 
 
 def _somewhere(
-    way: _Way, first: Expr, mapping: dict[Var, Expr], reduce_vars: frozenset[Var], above: tuple[For, ...]
+    func: PrimFunc,
+    way: _Way,
+    first: Expr,
+    mapping: dict[Var, Expr],
+    reduce_vars: frozenset[Var],
+    above: tuple[For, ...],
 ) -> Expr:
     """Where, over the other loops, the first point of a reduction runs that is not at the loops' zeros."""
     renamed = {v: e for v, e in mapping.items() if v not in reduce_vars}
-    dims = []
+    loops = []
     for loop in above:
         var = renamed.get(loop.var, loop.var)
         assert isinstance(var, Var)
-        dims.append((var, extent_of(loop)))
-    every = Domain(tuple(dims))
+        loops.append(replace(loop, var=var))
+    every = running(func, loops)
     conditions = [substitute(c, renamed) for c in (*way.all_conditions, *conjuncts(first))]
-    gone = [v for v, _ in dims if v in reduce_vars]
+    gone = [v for v in every.variables if v in reduce_vars]
     try:
         rest = points(every).project_out(gone)
         return points(every.where(*conditions)).project_out(gone).condition(rest)

@@ -78,7 +78,7 @@ class Reindexing:
 
     @property
     def ranges(self) -> dict[Var, tuple[int, int]]:
-        return {i.var: (0, i.extent - 1) for i in self.iters}
+        return {i.var: i.span for i in self.iters}
 
     def touched_set(self, func: PrimFunc, block: Block, like: Block | None = None) -> IntSet:
         """The values of the iterators that are executed.  Raises ScheduleError, condition 8."""
@@ -148,7 +148,7 @@ def reindexing(
                                 given=given, shape=shape)  # fmt: skip
         shape = given
     iterators = [i.var for i in block.iters]
-    ranges = {i.var: (0, i.extent - 1) for i in block.iters}
+    ranges = {i.var: i.span for i in block.iters}
     mapped = tuple(e if isinstance(e, Var) else simplify(e, ranges) for e in made.map_indices(iterators))
     used = {v for e in (*point, *mapped) for v in variables(e)}
     iters = tuple(i for i in block.iters if i.var in used)
@@ -280,7 +280,7 @@ def padding_of(func: PrimFunc, plan: Reindexing, copied: IntSet, pad_value: Any)
     """What is left of the cache, if it has a pad value.  Raises ScheduleError, condition 7."""
     taken = names(func)
     axes: list[Var] = []
-    for d in range(len(plan.cache.shape)):
+    for d in range(plan.cache.rank):
         axes.append(Var(fresh(f"{plan.cache.name}_pad{d}", taken)))
     try:
         value = PadValue.make(pad_value, plan.cache, axes)

@@ -72,9 +72,9 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     loop_var = Var(fresh(f"{loop}_0", taken), outer.var.dtype)
     var = Var(fresh(f"v{loop_var.name}", taken | {loop_var.name}), iterator.dtype)
     iters = tuple(
-        replace(i, var=var, binding=loop_var, extent=points) if i.var == iterator else i for i in target.iters
+        replace(i, var=var, binding=loop_var, limit=points) if i.var == iterator else i for i in target.iters
     )
-    ranges: Ranges = {i.var: (0, i.extent - 1) for i in iters}
+    ranges: Ranges = {i.var: i.span for i in iters}
     own = Load(store.buffer, store.indices)
     updated = combined(op, own, plan.restricted(var, ranges))
     runs = substitute(plan.inside(var, ranges), {i.var: i.binding for i in iters}) if plan.skips else TRUE
@@ -189,7 +189,7 @@ def _plan(block: Block, value: Expr, op: str, dtype: str, iterator: Var, extent:
     if not found:
         raise ScheduleError("(2) what block `{block}` combines is not neutral under a condition on `{iterator}`",
                             block=block.name, iterator=iterator.name)  # fmt: skip
-    facts = Facts({i.var: (0, i.extent - 1) for i in block.iters})
+    facts = Facts({i.var: i.span for i in block.iters})
     for call in found:
         for cond in conjuncts(call.args[0]):
             solved = _solved(cond, iterator, facts)

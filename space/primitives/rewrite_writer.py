@@ -37,7 +37,7 @@ def rewrite_writer(func: PrimFunc, change: Change) -> tuple[PrimFunc, list[str]]
     if change.pads:
         forbidden, value = _with_padding(change, point, value)
         predicate = substitute(negate(forbidden), {i.var: i.binding for i in iters})
-    value = simplify(value, {i.var: (0, i.extent - 1) for i in iters})
+    value = simplify(value, {i.var: i.span for i in iters})
     block = Block(writer.name, iters, Store(change.new, point, value), predicate, None, (), writer.annotations)
     return with_stmt(func, nest, loops(loop_vars, block)), [v.name for v, _ in loop_vars]
 
@@ -102,8 +102,8 @@ def _inverse_of_iters(writer: Block, change: Change, point: Sequence[Var]) -> di
     """The writer's iterators in terms of physical indices."""
     logical = change.inverse.map_indices(point)
     iterators = [i.var for i in writer.iters]
-    plain = change.index_map.map_indices(iterators) if len(iterators) == len(change.old.shape) else ()
-    ranges = {i.var: (0, i.extent - 1) for i in writer.iters}
+    plain = change.index_map.map_indices(iterators) if len(iterators) == change.old.rank else ()
+    ranges = {i.var: i.span for i in writer.iters}
     stored = tuple(simplify(e, ranges) for e in block_stores(writer)[0].indices)
     if tuple(simplify(e, ranges) for e in plain) != stored:
         raise ScheduleError("(8) block `{block}` does not store at its iterators in order", block=writer.name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...ir import dtypes
-from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
+from ...ir.affine.sets import NotAffine, Unknown, implies, points
 from ...ir.arith.constants import neutral
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.order import combined
@@ -14,6 +14,7 @@ from ...ir.expr import (
     TRUE,
     Buffer,
     Expr,
+    Extent,
     Load,
     Var,
     as_expr,
@@ -22,6 +23,7 @@ from ...ir.expr import (
     in_type,
     substitute,
 )
+from ...ir.extents import as_extent
 from ...ir.stmt import (
     Block,
     For,
@@ -41,13 +43,15 @@ from ..nest import check_once
 from ..primitive import Result, primitive
 from ..tree import (
     blocks_below,
-    extent_of,
     find_block,
     find_loop,
     insert_after,
+    limit_of,
     loop_bounds,
     loops_above,
     nest_of,
+    parameters,
+    running,
     scope_of,
     with_stmt,
 )
@@ -92,6 +96,11 @@ class _Plan:
     partial: Buffer
     taken: frozenset[str]
 
+    @property
+    def count(self) -> Extent:
+        """The number of parts."""
+        return as_extent(self.outer.extent)
+
     def at_part(self, index: Expr) -> tuple[Expr, ...]:
         """The element of the part `index` at the block's spatial point."""
         indices = list(self.store.indices)
@@ -102,12 +111,12 @@ class _Plan:
         """``P[s, q] = sum_r e`` in the loops of the original block; without an ``r`` just ``P[s, q] = e``."""
         taken = set(self.taken)
         name = fresh(f"{self.block.name}_rf", taken)
-        own = Iter(Var(fresh("vq", taken), self.outer.var.dtype), extent_of(self.outer), "spatial", self.outer.var)
+        own = Iter(Var(fresh("vq", taken), self.outer.var.dtype), self.count, "spatial", self.outer.var)
         taken |= {name, own.var.name}
         bound = {v for i in self.block.reduce for v in free_variables(i.binding)}
         rest = [item for item in self.above if item is not self.outer and item.var in bound]
         reduce = tuple(
-            Iter(Var(fresh(f"v_{item.var.name}", taken), item.var.dtype), extent_of(item), "reduce", item.var)
+            Iter(Var(fresh(f"v_{item.var.name}", taken), item.var.dtype), as_extent(item.extent), "reduce", item.var)
             for item in rest
         )
         back: dict[Var, Expr] = {i.binding: i.var for i in (own, *reduce) if isinstance(i.binding, Var)}
@@ -122,23 +131,23 @@ class _Plan:
 
     def final_nest(self, taken: set[str]) -> Stmt:
         """``C[s] = sum_q P[s, q]`` over the whole spatial domain."""
-        new_loops: list[tuple[Var, int]] = []
+        new_loops: list[tuple[Var, Extent]] = []
         iters: list[Iter] = []
         for item in self.block.spatial:
-            dtype = item.var.dtype if item.extent <= dtypes.int_range(item.var.dtype)[1] else dtypes.INDEX
+            dtype = item.var.dtype if item.span[1] < dtypes.int_range(item.var.dtype)[1] else dtypes.INDEX
             var = Var(fresh(f"{self.block.name}_ax{len(new_loops)}", taken), dtype)
             taken.add(var.name)
-            new_loops.append((var, item.extent))
+            new_loops.append((var, item.limit))
             iters.append(replace(item, binding=in_type(var, item.var.dtype)))
         last = Var(fresh(f"{self.outer.var.name}_rf", taken), self.outer.var.dtype)
-        part = Iter(Var(fresh("vq", taken), last.dtype), extent_of(self.outer), "reduce", last)
+        part = Iter(Var(fresh("vq", taken), last.dtype), self.count, "reduce", last)
         taken |= {last.name, part.var.name}
         value = combined(
             self.op, Load(self.store.buffer, self.store.indices), Load(self.partial, self.at_part(part.var))
         )
         body = Store(self.store.buffer, self.store.indices, value)
         final = Block(self.block.name, (*iters, part), body, TRUE, self.block.init)
-        return loops([*new_loops, (last, extent_of(self.outer))], renamed_iters(final, "sum", taken))
+        return loops([*new_loops, (last, self.count)], renamed_iters(final, "sum", taken))
 
 
 def _plan(func: PrimFunc, outer: For, axis: int) -> _Plan:
@@ -157,16 +166,17 @@ def _plan(func: PrimFunc, outer: For, axis: int) -> _Plan:
         both = min(v.name for v in mixed)
         raise ScheduleError("(2) loop `{both}` is part of the reduction and of the result", both=both)
     above = loops_above(func, block)
-    _check_parts_initialised(block, outer, above, reduce_vars)
-    check_all_points(block, above)
+    limit_of(func, outer)
+    _check_parts_initialised(func, block, outer, reduce_vars)
+    check_all_points(func, block, above)
     check_once(block, above, "5")
     rank = len(store.indices) + 1
     place = axis + rank if axis < 0 else axis
     if not 0 <= place < rank:
         raise ScheduleError("factor_axis must lie in [{low}, {high}), but got {axis}", low=-rank, high=rank, axis=axis)
     taken = names(func)
-    shape = list(store.buffer.shape)
-    shape.insert(place, extent_of(outer))
+    shape = list(store.buffer.extents)
+    shape.insert(place, limit_of(func, outer))
     partial = Buffer(fresh(f"{store.buffer.name}_rf", taken), tuple(shape), store.buffer.dtype)
     return _Plan(block, above, outer, store, op, rest, place, partial, frozenset(taken | {partial.name}))
 
@@ -185,28 +195,31 @@ def _only_block(func: PrimFunc, loop: For) -> Block:
     return found[0]
 
 
-def _check_parts_initialised(block: Block, outer: For, above: tuple[For, ...], reduce_vars: set[Var]) -> None:
+def _check_parts_initialised(func: PrimFunc, block: Block, outer: For, reduce_vars: set[Var]) -> None:
     """Condition (3): with the other reduce loops at 0, every q passes the conditions on reduce loops."""
     mapping: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars if v != outer.var}
+    above = loops_above(func, block)
     for cond in conjuncts(block.predicate):
         if free_variables(cond).isdisjoint(reduce_vars):
             continue
-        if simplify(substitute(cond, mapping), loop_bounds(above)) != TRUE:
+        first = substitute(cond, mapping)
+        holds = simplify(first, loop_bounds(above, func)) == TRUE
+        if not holds and not (func.stated and implies(running(func, above), first)):
             raise ScheduleError(
                 "(3) some part of `{loop}` may have no first element", hint="use a smaller factor", loop=outer.var.name
             )
 
 
-def check_all_points(block: Block, above: Sequence[For]) -> None:
+def check_all_points(func: PrimFunc, block: Block, above: Sequence[For]) -> None:
     """Raises ScheduleError (4) unless the bindings of the spatial iterators take every value under the predicate."""
-    marks = [Var(f"{i.var.name}.s") for i in block.spatial]
-    wanted = box(marks, [i.extent for i in block.spatial])
-    dims = tuple((item.var, extent_of(item)) for item in above)
+    marks, own = [Var(f"{i.var.name}.s") for i in block.spatial], parameters(func)
+    wanted = points(running(func, (), (), [(m, i.limit) for m, i in zip(marks, block.spatial, strict=True)]))
     try:
-        run = points(Domain(dims, conjuncts(block.predicate)))
-        missing = wanted.subtract(run.image([i.binding for i in block.spatial], marks)).first()
+        run = points(running(func, above, conjuncts(block.predicate)))
+        missing = wanted.subtract(run.image([*own, *(i.binding for i in block.spatial)], [*own, *marks])).first()
     except (NotAffine, Unknown) as error:
         raise ScheduleError("(4) the points that run are unknown: {error}", error=str(error)) from None
     if missing is not None:
-        point = {i.var.name: missing[m.name] for i, m in zip(block.spatial, marks, strict=True)}
+        names_of = {m.name: i.var.name for i, m in zip(block.spatial, marks, strict=True)}
+        point = {names_of.get(name, name): value for name, value in missing.items()}
         raise ScheduleError("(4) block `{block}` does not run at {point}", block=block.name, point=point)

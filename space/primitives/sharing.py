@@ -226,7 +226,7 @@ def _without_packing(func: PrimFunc, packed: Buffer, sources: list[Buffer], rest
 def _with_proven(packing: PrimFunc, func: PrimFunc, packed: Buffer) -> PrimFunc:
     """`func` beginning with what `packing` is proven to leave in the buffer: constants, and undef."""
     taken = names(func)
-    axes = [Var(fresh(f"{packed.name}_ax{d}", taken)) for d in range(len(packed.shape))]
+    axes = [Var(fresh(f"{packed.name}_ax{d}", taken)) for d in range(packed.rank)]
     whole = box(axes, packed.shape)
     try:
         known = constants_left(packing, packed, axes)

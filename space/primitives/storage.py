@@ -21,7 +21,7 @@ def storage_align(func: PrimFunc, block: str, buffer_index: int, axis: int, fact
     allocated in the function; (3) some extent of the next axis gives such a stride.
     """
     buffer = write_buffer(find_block(func, block), buffer_index)
-    rank = len(buffer.shape)
+    rank = buffer.rank
     if factor < 1 or not -rank <= axis < rank:
         raise ScheduleError("(1) `factor` must be positive and `axis` in [{low}, {rank}), but got {factor} and {axis}",
                             low=-rank, rank=rank, factor=factor, axis=axis)  # fmt: skip

@@ -176,7 +176,7 @@ def _match(outer: Block, intrinsic: TensorIntrin) -> dict[Buffer, _Part]:
     renamed: dict[Var, Expr] = {d.var: w.var for d, w in zip(wanted, wide, strict=True)}
     matcher = _Matcher(
         frozenset(loop.var for loop in found), memories_written(outer.body), {**_zeros(described), **renamed},
-        {**{i.var: (0, i.extent - 1) for i in outer.iters}, **{w.var: (0, extent_of(w) - 1) for w in wide}},
+        {**{i.var: i.span for i in outer.iters}, **{w.var: (0, extent_of(w) - 1) for w in wide}},
     )  # fmt: skip
     if not matcher.same(_flat(block, _zeros(found)), _flat(model, {})):
         raise matcher.reason or ScheduleError("(3) the statement of `{block}` is not that of the description",

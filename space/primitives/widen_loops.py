@@ -65,7 +65,7 @@ def _widened_block(block: Block, facts: Facts) -> Block:
     iters = tuple(
         Iter(Var(i.var.name), i.extent, i.kind, wide_index(_in_expr(i.binding, outside), outside)) for i in block.iters
     )
-    inside = outside.with_bounds({i.var: (0, i.extent - 1) for i in iters})
+    inside = outside.with_bounds({i.var: i.span for i in iters})
     own = [i.var for i in block.iters]
     return replace(
         block,

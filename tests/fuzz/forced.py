@@ -19,7 +19,7 @@ def without_condition(func: PrimFunc, name: str) -> Iterator[PrimFunc]:
     ranges = loop_bounds(loops_above(func, block))
     for cond in found:
         rest = all_of([c for c in found if c != cond])
-        iters = tuple(replace(i, extent=max(i.extent, int(bound(i.binding, ranges)[1]) + 1)) for i in block.iters)
+        iters = tuple(replace(i, limit=max(i.extent, int(bound(i.binding, ranges)[1]) + 1)) for i in block.iters)
         yield with_stmt(func, block, replace(block, predicate=rest, iters=iters))
     for stmt in walk_stmts(block.body):
         if isinstance(stmt, If):

@@ -62,9 +62,9 @@ class Chooser:
         return self.rng.choice([0, 0, 0, 1])
 
 
-def index_map(shape: tuple[int, ...], rng: random.Random) -> str:
-    """The text of a layout of `shape`: blocks, offsets, permutations; sometimes one that is not injective."""
-    names = [f"i{k}" for k in range(len(shape))]
+def index_map(rank: int, rng: random.Random) -> str:
+    """The text of a layout of so many dimensions: blocks, offsets, permutations; sometimes not injective."""
+    names = [f"i{k}" for k in range(rank)]
     parts: list[str] = []
     inner: list[str] = []
     for name in names:
@@ -86,8 +86,8 @@ def index_map(shape: tuple[int, ...], rng: random.Random) -> str:
 def _layout(c: Chooser) -> Arguments:
     buffer = c.buffer()
     options: dict[str, Any] = {"pad_value": c.rng.choice(PADS)}
-    text = index_map(buffer.shape, c.rng)
-    if c.rng.random() < 0.25:
+    text = index_map(buffer.rank, c.rng)
+    if c.rng.random() < 0.25 and buffer.is_fixed:
         from stridesmith.ir.layout.index_map import IndexMap
 
         box = IndexMap.parse(text).map_shape(buffer.shape)
@@ -100,7 +100,7 @@ def _layout(c: Chooser) -> Arguments:
 def _reindex(c: Chooser) -> Arguments:
     buffer = c.buffer()
     options = {"pad_value": c.rng.choice(PADS)} if c.rng.random() < 0.5 else {}
-    return (c.block(), c.position(), "global", index_map(buffer.shape, c.rng)), options
+    return (c.block(), c.position(), "global", index_map(buffer.rank, c.rng)), options
 
 
 def _split(c: Chooser) -> Arguments:
@@ -252,13 +252,13 @@ def _in_other_order(c: Chooser) -> Arguments:
 def _block_map(c: Chooser) -> Arguments:
     """A map for the iterators of a block: tiles, offsets and permutations."""
     block = c.block()
-    shape = tuple(i.extent for i in find_block(c.func, block).iters) if block in c.blocks else ()
-    return (block, index_map(shape, c.rng) if len(shape) in range(1, 6) else "lambda i: [i]"), {}
+    rank = len(find_block(c.func, block).iters) if block in c.blocks else 0
+    return (block, index_map(rank, c.rng) if rank in range(1, 6) else "lambda i: [i]"), {}
 
 
 def _separators(c: Chooser) -> Arguments:
     buffer = c.buffer()
-    cuts = sorted(c.rng.sample(range(len(buffer.shape) + 1), c.rng.randint(0, min(2, len(buffer.shape)))))
+    cuts = sorted(c.rng.sample(range(buffer.rank + 1), c.rng.randint(0, min(2, buffer.rank))))
     return (c.block(), buffer.name, cuts), {}
 
 
@@ -328,10 +328,11 @@ def ragged_edge(sch: Schedule, rng: random.Random) -> Iterator[Move]:
     for buffer in Chooser(sch.func, rng).buffers:
         if rng.random() < 0.1:
             continue
-        names = ", ".join(f"i{d}" for d in range(len(buffer.shape)))
+        names = ", ".join(f"i{d}" for d in range(buffer.rank))
         pad = rng.choice(["undef", "undef", None] if buffer.name in written else [0, 0, 0, 0, 1, "undef", "inf"])
-        room = [-(-e // factor) * factor + rng.choice([0, 1, factor]) for e in buffer.shape]
-        yield "transform_layout", (block, buffer.name, f"lambda {names}: [{names}]", pad), {"physical_shape": room}
+        shape = buffer.shape if buffer.is_fixed else ()
+        room = {"physical_shape": [-(-e // factor) * factor + rng.choice([0, 1, factor]) for e in shape]}
+        yield "transform_layout", (block, buffer.name, f"lambda {names}: [{names}]", pad), room if shape else {}
     for name in [loop, *(other for other in loops if other != loop and rng.random() < 0.3)]:
         yield "split", (name, [None, factor]), {}
     if rng.random() < 0.3:
@@ -346,7 +347,7 @@ def followed_layout(sch: Schedule, rng: random.Random) -> Iterator[Move]:
     chooser = Chooser(sch.func, rng)
     buffer, block = chooser.buffer(), rng.choice(chooser.leaves)
     pad = rng.choice([0, 0, "undef", None])
-    yield "transform_layout", (block, buffer.name, index_map(buffer.shape, rng)), {"pad_value": pad}
+    yield "transform_layout", (block, buffer.name, index_map(buffer.rank, rng)), {"pad_value": pad}
     yield "sequential_buffer_access", (block, buffer.name), {}
     yield "remove_branching_through_overcompute", (block,), {}
 

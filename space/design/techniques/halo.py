@@ -95,7 +95,7 @@ def _position(block: Block, load: Load) -> int:
 
 def _reach(block: Block, load: Load) -> Sequence[tuple[int, int]]:
     """The least and greatest index in each dimension, conditions left out.  Raises ScheduleError (2)."""
-    facts = nothing_known().with_bounds({item.var: (0, item.extent - 1) for item in block.iters})
+    facts = nothing_known().with_bounds({item.var: item.span for item in block.iters})
     found = []
     for index in load.indices:
         low, high = facts.interval(index)

@@ -11,7 +11,7 @@ from random_expressions import ends
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.affine import sets
-from stridesmith.ir.arith.intervals import ANY_INDEX, LONGEST, Facts, nothing_known
+from stridesmith.ir.arith.intervals import ANY_INDEX, Facts, nothing_known
 from stridesmith.ir.arith.linear import build, linear_form
 from stridesmith.ir.arith.simplify import bound, prove, simplify, simplify_index
 from stridesmith.ir.context import start
@@ -30,6 +30,7 @@ from stridesmith.ir.expr import (
     minimum,
 )
 from stridesmith.ir.script.parser import parse
+from stridesmith.ir.statements import LONGEST
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.bounds import OutOfBounds, check_in_bounds
 

@@ -91,7 +91,7 @@ BROKEN: list[tuple[int, str, PrimFunc]] = [
     (4, "loop `i` of kind serial has the thread `threadIdx.x`", func(loop(PASS, thread="threadIdx.x"))),
     (4, "loop `i` has type int64, its extent int32", func(loop(PASS, extent=Const(4, "int32")))),
     (4, "iterator `v` has kind `scan` and extent 4", func(loop(block(replace(SPATIAL, kind="scan"))))),
-    (4, "iterator `v` has kind `spatial` and extent 0", func(loop(block(replace(SPATIAL, extent=0))))),
+    (4, "iterator `v` has kind `spatial` and extent 0", func(loop(block(replace(SPATIAL, limit=0))))),
     (4, "iterator `v` has type int32, its binding int64", func(loop(block(replace(SPATIAL, var=Var("v", "int32")))))),
     (5, "of type int64 is stored to `A`, whose element here has type float32", func(store(ONE))),
     (5, "the operands of", func(store(Binary("+", ZERO, ONE)))),

@@ -1,0 +1,190 @@
+"""Primitives on programs whose extents are expressions: what they make is right for all values, or they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import stridesmith as ss
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.space.errors import ScheduleError
+from stridesmith.space.schedule import Schedule
+
+MATMUL = """
+@T.prim_func
+def matmul(a: T.handle, m: T.int64, B: T.Buffer((m * 4, 32), "float32"), c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 32), "float32")
+    C = T.match_buffer(c, (n, m * 4), "float32")
+    T.assume(n <= 64 and m <= 8)
+    for i, j, k in T.grid(n, m * 4, 32):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = 0.0
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
+"""
+CHAIN = """
+@T.prim_func
+def chain(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, n + 2), "float32")
+    B = T.match_buffer(b, (n, n), "float32")
+    T.assume(n <= 40)
+    t = T.alloc_buffer((n, n + 2), "float32")
+    for i, j in T.grid(n, n + 2):
+        with T.block("t"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            t[vi, vj] = A[vi, vj] * 2.0
+    for i, j in T.grid(n, n):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = t[vi, vj] + t[vi, vj + 2]
+"""
+
+Steps = Callable[[Schedule], object]
+
+
+def program(text: str) -> PrimFunc:
+    """The program of a text."""
+    func = ss.parse(text)
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+def product(func: PrimFunc, n: int, m: int) -> None:
+    """Compare the interpreter's product with NumPy's."""
+    rng = np.random.default_rng(n)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((n, 32), (m * 4, 32)))
+    c = np.zeros((n, m * 4), np.float32)
+    ss.interpret(func, a, m, b, c)
+    np.testing.assert_array_equal(c, a @ b.T)
+
+
+def sums(func: PrimFunc, n: int) -> None:
+    """Compare the interpreter's sums of neighbours with NumPy's."""
+    a, b = np.random.default_rng(n).integers(-4, 5, (n, n + 2)).astype(np.float32), np.zeros((n, n), np.float32)
+    ss.interpret(func, a, b)
+    np.testing.assert_array_equal(b, 2 * a[:, :-2] + 2 * a[:, 2:])
+
+
+def loops(sch: Schedule, block: str = "C") -> list[str]:
+    """The loops around a block."""
+    return list(sch.get_loops(block))
+
+
+def tiled(sch: Schedule) -> None:
+    """A register tile with rounded-up outer loops."""
+    i, j, k = loops(sch)
+    (i0, i1), (j0, j1) = sch.split(i, [None, 4]), sch.split(j, [None, 8])
+    sch.reorder(i0, j0, k, i1, j1)
+    sch.parallel(i0)
+    sch.vectorize(j1)
+    sch.unroll(i1)
+
+
+PRODUCTS: dict[str, Steps] = {
+    "reorder": lambda s: s.reorder(*reversed(loops(s)[:2])),
+    "split": lambda s: s.split(loops(s)[0], [None, 16]),
+    "split by all of it": lambda s: s.split(loops(s)[0], [4, 16]),
+    "split reduction": lambda s: s.split(loops(s)[2], [None, 5]),
+    "fuse": lambda s: (s.reorder(*loops(s)[:1], loops(s)[2], loops(s)[1]), s.fuse(*loops(s)[:2])),
+    "bind": lambda s: s.bind(loops(s)[0], "blockIdx.x"),
+    "tile": tiled,
+    "cache_read": lambda s: s.cache_read("C", 0, "global"),
+    "cache_write": lambda s: s.cache_write("C", 0, "global"),
+    "decompose_reduction": lambda s: s.decompose_reduction("C", loops(s)[1]),
+    "rfactor": lambda s: s.rfactor(s.split(loops(s)[2], [None, 4])[1], 0),
+    "blocks": lambda s: (s.cache_write("C", 0, "global"),
+                         s.transform_layout("C", "C_global", lambda i, j: [i // 16, j, i % 16])),
+    "blocks with zeros": lambda s: (s.cache_read("C", 0, "global"), s.transform_layout(
+        "C", "A_global", lambda i, j: [i // 16, j // 8, i % 16, j % 8], pad_value=0)),
+    "transposed": lambda s: (s.cache_read("C", 1, "global"), s.transform_layout("C", "B_global", lambda i, j: [j, i])),
+    "compute_at": lambda s: (s.cache_read("C", 0, "global"), s.compute_at("A_global", loops(s)[0])),
+    "reverse_compute_at": lambda s: (s.cache_write("C", 0, "global"), s.split(loops(s)[0], [None, 4]),
+                                     s.reverse_compute_at("C_global", loops(s)[0])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_all_shapes(name: str) -> None:
+    """The scheduled program is one, is read back as printed, and computes the product at five values."""
+    sch = Schedule(program(MATMUL))
+    PRODUCTS[name](sch)
+    assert ss.parse(sch.func.script()) == sch.func and ss.parse(sch.func.script("tvm")) == sch.func
+    for n, m in ((1, 1), (5, 2), (16, 3), (17, 1), (64, 2)):
+        product(sch.func, n, m)
+    assert sch.trace.replay(program(MATMUL)).func == sch.func
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("compute_at", lambda s: (s.split(loops(s, "B")[0], [None, 4]), s.compute_at("t", loops(s, "B")[0]))),
+        ("compute_inline", lambda s: s.compute_inline("t")),
+        ("layout", lambda s: s.transform_layout("t", "t", lambda i, j: [j // 4, i, j % 4], pad_value=0)),
+        ("compute_at inner", lambda s: s.compute_at("t", loops(s, "B")[1])),
+    ],
+)
+def test_stages_of_all_shapes(name: str, steps: Steps) -> None:
+    """A producer with a halo of two, moved, inlined and laid out."""
+    sch = Schedule(program(CHAIN))
+    steps(sch)
+    assert ss.parse(sch.func.script()) == sch.func, name
+    for n in (1, 3, 4, 9, 40):
+        sums(sch.func, n)
+
+
+def test_a_box_has_a_largest_extent() -> None:
+    """A loop that would go to the largest value of its extent needs one: nothing counts to 2**48."""
+    sch = Schedule(program(MATMUL))
+    sch.make_rectangular(loops(sch)[0])
+    product(sch.func, 5, 2)
+    assert "range(64)" in sch.func.script() or "(64, " in sch.func.script()
+    sch = Schedule(program(MATMUL.replace("n <= 64 and ", "")))
+    with pytest.raises(ScheduleError, match="nothing says how large the extent `n` of loop `i` may be"):
+        sch.make_rectangular(loops(sch)[0])
+
+
+def test_a_layout_has_as_many_blocks_as_are_needed() -> None:
+    """``n`` by 16 is ``(n + 15) // 16`` blocks, of 16 where it does not divide."""
+    sch = Schedule(program(MATMUL))
+    sch.cache_write("C", 0, "global")
+    sch.transform_layout("C", "C_global", lambda i, j: [i // 16, j, i % 16])
+    assert 'C_global = T.alloc_buffer(((n + 15) // 16, m * 4, 16), "float32")' in sch.func.script()
+
+
+def test_a_factor_that_divides_needs_no_condition() -> None:
+    """What is assumed at the top leaves out the test of the last tile."""
+    text = MATMUL.replace("n <= 64", "n <= 64 and n % 8 == 0")
+    for factor, tested in ((8, False), (4, False), (16, True)):
+        sch = Schedule(program(text))
+        sch.split(loops(sch)[0], [None, factor])
+        assert ("T.where" in sch.func.script()) == tested, factor
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (lambda s: s.split(loops(s)[0], [8, None]), "(3) the extent `n` of loop `i` is an expression"),
+        (lambda s: s.split(loops(s)[0], [4, 8]), "(2) the product of the factors [4, 8] is 32, and nothing says"),
+        (lambda s: s.fuse(*loops(s)[:2]), "(3) the extent `m * 4` of the inner loop `j` is an expression"),
+        (lambda s: s.vectorize(loops(s)[0]), "loop `i` has the extent n, which is not constant"),
+        (lambda s: s.unroll(loops(s)[0]), "loop `i` has the extent n, which is not constant"),
+        (lambda s: s.parallel(loops(s)[2]), "iteration"),
+        (lambda s: s.transform_layout("C", "A", lambda i, j: [j, i]), "(8) the extents of the parameter `A`"),
+        (lambda s: (s.cache_read("C", 0, "global"), s.transform_layout("C", "A_global", lambda i, j: [i // 2, j])),
+         "(2) the map `lambda i, j: [i // 2, j]` is not injective"),
+        (lambda s: (s.cache_read("C", 0, "global"),
+                    s.transform_layout("C", "A_global", lambda i, j: [i, j], physical_shape=[64, 32])),
+         "(3) no shape of numbers holds the image, which needs (n, 32)"),
+    ],
+)  # fmt: skip
+def test_refusals(steps: Steps, message: str) -> None:
+    """What is not proven for all values is refused by a sentence."""
+    sch = Schedule(program(MATMUL))
+    with pytest.raises(ScheduleError) as refused:
+        steps(sch)
+    assert message in str(refused.value)
