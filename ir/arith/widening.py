@@ -29,6 +29,9 @@ def wide_index(expr: Expr, facts: Facts) -> Expr:
         inside = wide_index(expr.a, facts)
         return inside if _holds(inside, expr.dtype, facts) else as_index(expr)
     unlimited: Expr | None = None
+    divides = isinstance(expr, Binary) and expr.op not in ("+", "-", "*") and dtypes.element(expr.dtype) == "uint64"
+    if isinstance(expr, Binary) and divides and not all(_holds(e, dtypes.INDEX, facts) for e in (expr.a, expr.b)):
+        return as_index(expr)  # sums and products are the same modulo 2^64; others want numbers that int64 holds
     if isinstance(expr, Binary):
         unlimited = Binary(expr.op, wide_index(expr.a, facts), wide_index(expr.b, facts))
     elif isinstance(expr, Ramp):

@@ -18,6 +18,7 @@ from stridesmith.ir.context import start
 from stridesmith.ir.expr import (
     Binary,
     Broadcast,
+    Cast,
     Const,
     Expr,
     LetExpr,
@@ -155,3 +156,12 @@ def test_arguments_have_any_value_of_their_type() -> None:
     n = Var("n")
     assert here.facts.interval(n) == (LOW, HIGH) and not here.implies(Binary(">", n + 1, n))
     assert here.where(Binary("<", n, const(5))).implies(Binary(">", n + 1, n))
+
+
+@pytest.mark.parametrize("op", ["//", "%", "min", "max", "+", "-", "*"])
+def test_quotients_of_large_unsigned_numbers_are_no_quotients_of_indices(op: str) -> None:
+    """What uint64 holds beyond int64 is negative as an index: only sums and products may be computed there instead."""
+    at = np.arange(5, dtype=np.int64)
+    large = Binary("+", Binary("*", Cast("uint64", i), const(HIGH, "uint64")), const(1, "uint64"))
+    expr = Cast("int64", Binary(op, large, const(5, "uint64")))
+    assert same(values(simplify(expr, {i: (0, 4)}), {i: at}), values(expr, {i: at}))
