@@ -1,4 +1,4 @@
-"""`tune compare A B`: what changed between two databases, logs or runs, beyond what noise explains."""
+"""`stridesmith compare A B`: what changed between two databases, logs or runs, beyond what noise explains."""
 
 from __future__ import annotations
 

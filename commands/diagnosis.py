@@ -1,10 +1,14 @@
-"""The page of `tune show --record ID`: schedule, program, inner loop, work, roofline."""
+"""The page of `stridesmith show --record ID`: first where it stands and the work, then the inner loop and the schedule.
+
+The program and its code, hundreds of lines, are views of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..invocation import COMMAND
 from .output import Output, latency, number, percent, scaled
 from .roofline import drawing
 
@@ -30,20 +34,20 @@ def show(found: Diagnosis, output: Output) -> None:
     record, facts = found.record, found.facts
     output.prose(record.title.replace(",", ", "))
     output.prose(f"record {record.id}, {_state(found)}")
-    output.section("Schedule")
-    output.code(found.schedule, "python")
-    output.section("Lowered program")
-    output.code(facts["lowered"], "python")
-    if record.device.kind == "cpu":
-        _inner_loop(found, output)
-    else:
-        output.section("OpenCL C")
-        output.code(facts["source"], "c")
-        _kernels(facts["kernels"], output)
-    output.section("Work and memory")
-    output.table("", ("", ""), _work(found))
     output.section("Roofline")
     _roofline(found, output)
+    output.section("Work and memory")
+    output.table("", ("", ""), _work(found))
+    on_cpu = record.device.kind == "cpu"
+    if on_cpu:
+        _inner_loop(found, output)
+    else:
+        _kernels(facts["kernels"], output)
+    output.section("Schedule")
+    output.code(found.schedule, "python")
+    output.line()
+    code = "`--assembly` all of the machine code" if on_cpu else "`--source` its OpenCL C"
+    output.prose(f"more of it: `{COMMAND} show --record {record.id} --lowered` prints the lowered program, {code}")
 
 
 def _state(found: Diagnosis) -> str:

@@ -1,4 +1,4 @@
-"""Whole networks on the command line: `tune --model`, `tune run`, `tune replay --model`, `tune show --model`."""
+"""Whole networks on the command line: the main command, `run`, `replay` and `show` with a model."""
 
 from __future__ import annotations
 

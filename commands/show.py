@@ -1,4 +1,4 @@
-"""`tune show`: the design space of a workload, and what is behind a record."""
+"""`stridesmith show`: the design space of a workload, and what is behind a record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..search.records.record import Record
 
 
-LANGUAGES = {"trace": "python", "program": "python", "assembly": "gas"}
+LANGUAGES = {"trace": "python", "program": "python", "lowered": "python", "assembly": "gas"}
 
 
 def run(options: RecordOptions, view: str | None, output: Output) -> int:

@@ -152,7 +152,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
         ("time", activities(done["activities"])),
         ("failures", failed),
-        ("record", f"{done['record']} in {done['db']}"),
+        ("record", f"{done['record']} of run {done['run']} in {done['db']}"),
         ("replay", again.command("replay")),
     ]  # fmt: skip
     output.line()

@@ -55,7 +55,7 @@ HOMES = {
     "vl_convert": ("report/page.py",),
 }
 HEAVY = (*HOMES, "pocl", "pydantic", "numpy.testing", "matplotlib")
-AT_ROOT = {"errors", "files", "forks", "version"}
+AT_ROOT = {"errors", "files", "forks", "invocation", "version"}
 NOT_SHIPPED = {"tests", "benchmarks", "docs", "build", "dist"}
 
 

@@ -41,6 +41,7 @@ MAX_DEPTH = 40
 MOST_VERSIONS = 60
 LISTS = ("features", "versions", "image_types")  # facts of a target that are lists of words
 LONGEST_FACT, LONGEST_LIST, LONGEST_KEY = 200, 20_000, 500  # characters of a target's facts, and of its key
+LONGEST_SHOWN, MOST_SHOWN = 200_000, 6  # characters of a program that a title is looked for in, and buffers in a title
 ORIGIN = "origin"  # among a record's versions: the id of the record of another device whose trace it has
 IMPORTED = "imported"  # the same: what brought a record that a stranger measured
 
@@ -204,8 +205,15 @@ class Record(BaseModel):
 
         shape = {name: value for name, value in self.params.items() if name != "dtype"}
         special = ",".join(f"{name}={kind}" for name, kind in sorted(self.interface.items()) if kind != "fixed")
-        name = f"{self.workload or 'script'}({describe(shape)})" if shape else self.workload
+        told = describe(shape) if shape else ",".join(f"{name}={extents}" for name, extents in self._extents())
+        name = f"{self.workload or 'script'}({told})" if told else self.workload
         return " ".join(part for part in (name, self.dtype, special) if part)
+
+    def _extents(self) -> list[tuple[str, str]]:
+        """The parameters of a program without a name of the library, each with its extents: ``36x64``."""
+        head = self.script.partition("):")[0] if len(self.script) <= LONGEST_SHOWN else ""
+        found = re.findall(r"(\w+): T\.Buffer\(\((\d+(?:, \d+)*),?\)", head)
+        return [(name, extents.replace(", ", "x")) for name, extents in found][:MOST_SHOWN]
 
     def changed(self, **fields: Any) -> Record:
         """This record with `fields` replaced, validated again."""

@@ -131,6 +131,7 @@ class Finish(OfTask):
     verified: bool
     max_abs_error: float | None
     record: str
+    run: str
     db: str
     nodes: dict[str, dict[str, int]]
     clock: str = "host"

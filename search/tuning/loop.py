@@ -19,6 +19,7 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceLost, WrongResult
+from ...invocation import COMMAND
 from ..records.status import DEVICE_LOST, KINDS
 from ..workers.bench import Limits
 from ..workers.protocol import (
@@ -338,7 +339,7 @@ class Loop:
         if isinstance(found, Failed):
             raise DeviceLost(
                 f"{run.task.target.key} is lost: {found.message}; what was measured is in {run.database.name}: "
-                f"when the device is back (`tune targets` lists it), the same command goes on from there"
+                f"when the device is back (`{COMMAND} targets` lists it), the same command goes on from there"
             )
         run.note(f"a candidate lost the device, which answers again: {reply.message}")
 

@@ -308,7 +308,7 @@ def _done(run: Run, stopped_by: str, winner: Record, latency_us: float, outcome:
         baseline_us=outcome.baseline_us or results.baseline_us, trials=results.trials, failed=dict(results.failed),
         duplicates=results.duplicates, seconds=run.clock.seconds, activities=run.clock.spent, stopped_by=stopped_by,
         sampler=settings.sampler, seed=settings.seed, verified=winner.verified, max_abs_error=winner.max_abs_error,
-        record=winner.id, db=run.database.name, nodes=run.executor.nodes(), clock=run.task.target.clock,
+        record=winner.id, run=run.name, db=run.database.name, nodes=run.executor.nodes(), clock=run.task.target.clock,
     )  # fmt: skip
 
 

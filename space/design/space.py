@@ -46,7 +46,7 @@ class Space:
         return total
 
     def describe(self) -> dict[str, Any]:
-        """The space as data, for `tune show --space`."""
+        """The space as data, for `stridesmith show --space`."""
         kinds: dict[str, int] = {}
         for sketch in self.sketches:
             for item in sketch.decisions:

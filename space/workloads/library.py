@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -116,9 +116,22 @@ def workload(name: str, **params: Any) -> Workload:
     dtype = str(params.pop("dtype", "float32"))
     if dtype not in kind.dtypes:
         raise ShapeError(
-            f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{did_you_mean(dtype, kind.dtypes)}"
+            f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{_dtype_meant(dtype, kind.dtypes)}"
         )
     return _build(kind.resolve(params), dtype)
+
+
+SPELLINGS = {
+    "float": "float32", "fp32": "float32", "f32": "float32", "single": "float32", "fp64": "float64", "f64": "float64",
+    "double": "float64", "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "i8": "int8",
+    "s8": "int8", "u8": "uint8", "char": "int8", "byte": "uint8",
+}  # fmt: skip
+"""What types are called elsewhere."""
+
+
+def _dtype_meant(dtype: str, known: Sequence[str]) -> str:
+    meant = SPELLINGS.get(dtype.lower(), "")
+    return f"; did you mean {meant!r}?" if meant in known else did_you_mean(dtype, known)
 
 
 @cached(256)

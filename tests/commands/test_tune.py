@@ -58,5 +58,5 @@ def test_the_command_that_replays_names_the_database_as_it_was_named(
         "failed": {}, "record": "0", "verified": True,
     }  # fmt: skip
     _summary(Options(workload="matmul", target="cpu", db=db), entry, Output("plain"), done)
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "tune replay" in line]
-    assert line.partition("tune replay")[2].rstrip() == f" --workload matmul --target cpu{words}"
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "stridesmith replay" in line]
+    assert line.partition("stridesmith replay")[2].rstrip() == f" --workload matmul --target cpu{words}"

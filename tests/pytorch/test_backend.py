@@ -258,6 +258,20 @@ def test_without_kernels_the_way_to_some_is_told(
     assert any("stridesmith.torch.tune(model, example" in record.getMessage() for record in caplog.records)
 
 
+def test_kernels_that_are_not_faster_are_told_with_their_times(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that lost its race is none without kernels: how long both took is said."""
+    monkeypatch.setattr(dynamo, "ENOUGH", 0.0)
+    model, x = network(), torch.randn(3, 6)
+    with torch.no_grad():
+        made, _ = compiled(model, False)
+        torch.testing.assert_close(made(x), model(x))
+    (told,) = [record.getMessage() for record in caplog.records if "stays with PyTorch" in record.getMessage()]
+    assert "the kernels of 1 of its 1 parts are not faster" in told and "has no kernels" not in told
+    assert "1000000.0 us with kernels, 1000000.0 us without" in told and "looks for faster ones" in told
+
+
 @pytest.mark.parametrize("won", [False, True])
 def test_a_model_is_compiled_only_if_all_of_it_is_faster(won: bool) -> None:
     """After the races of the part and of the graph, one of whole calls decides; else the model itself comes back."""

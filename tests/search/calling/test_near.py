@@ -92,4 +92,4 @@ def test_python_names_arguments(db: Path) -> None:
 def test_nothing_near_is_nothing_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty database has the command alone."""
     text = told(("show", "--trace", *SHAPE, "--db", str(tmp_path / "none.db")), capsys)
-    assert "there are others" not in text and "to make one, run `tune --workload matmul" in text
+    assert "there are others" not in text and "to make one, run `stridesmith --workload matmul" in text

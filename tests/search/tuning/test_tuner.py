@@ -806,7 +806,7 @@ def test_what_cannot_be_written_at_the_end_is_in_a_log(
         database.put_records = full  # type: ignore[method-assign]
         monkeypatch.setattr(Spool, "append", lambda self, records: full(records, 0))
         writer.put([record])
-        with pytest.raises(StorageError, match="tune import"):
+        with pytest.raises(StorageError, match="stridesmith import"):
             writer.flush()
     (log,) = tmp_path.glob("stridesmith-unsaved-*.jsonl")
     assert list(read_log(log)) == [record]
