@@ -174,7 +174,8 @@ def _roofline(found: Diagnosis, output: Output) -> None:
 def _speed(found: Diagnosis) -> list[tuple[str, str]]:
     facts = found.roofline
     peak = f"{number(facts['peak_gflops'])} GFLOP/s"
-    memory = f"{number(facts['intensity'])} FLOP/byte at {number(facts['bandwidth'] * 1e-9)} GB/s"
+    place = "caches" if facts["cached"] else "memory"
+    memory = f"{number(facts['intensity'])} FLOP/byte at {number(facts['bandwidth'] * 1e-9)} GB/s of {place}"
     limit = "its peak" if facts["bound"] == "compute" else memory
     return [
         ("reached", f"{number(facts['gflops'])} GFLOP/s"),
@@ -197,7 +198,8 @@ def _by_ports(found: Diagnosis) -> list[tuple[str, str]]:
 
 def _traffic(found: Diagnosis) -> list[tuple[str, str]]:
     """How fast the arguments moved, beside the bandwidth."""
-    bandwidth = f"{number(found.roofline['bandwidth'] * 1e-9)} GB/s"
+    place = "of the caches that hold them" if found.roofline["cached"] else "of memory"
+    bandwidth = f"{number(found.roofline['bandwidth'] * 1e-9)} GB/s {place}"
     if found.record.latency_us is None:
         return [("bandwidth", bandwidth)]
     rate = found.task.bytes_moved / found.record.latency_us * 1e-3

@@ -19,6 +19,7 @@ from .output import Output
 
 LIBRARIES = ("numpy", "islpy", "llvmlite", "optuna", "ray", "SQLAlchemy", "pydantic", "pyopencl", "rich", "click")
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
+LOOK_SECONDS = 1.0
 SHARED_MEMORY_BYTES = 64 * 2**20
 
 
@@ -50,7 +51,8 @@ def _checks(db: str | None, address: str | None, fix: bool) -> tuple[tuple[str, 
     """Each with the name that it has where it fails as a whole."""
     always: tuple[tuple[str, Check], ...] = (
         ("system", _machine), ("command", lambda: _command(fix)), ("libraries", _libraries), ("xgboost", _boosting),
-        ("devices", _devices), ("OpenCL driver", _drivers), ("database", lambda: _database(db)), ("folders", _folders),
+        ("load", _load), ("devices", _devices), ("OpenCL driver", _drivers), ("database", lambda: _database(db)),
+        ("folders", _folders),
     )  # fmt: skip
     return (*always, ("cluster", lambda: _cluster(address))) if address else always
 
@@ -109,6 +111,19 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _load() -> Iterator[Finding]:
+    """Whether times that are measured now can be trusted."""
+    from ..backends.host_load import look
+
+    found = look(LOOK_SECONDS)
+    if found is None:
+        yield Finding("load", OK, "what else runs is not known on this system")
+    elif found.told:
+        yield Finding("load", WARNING, found.told, "times are longer and less certain now; stop what need not run")
+    else:
+        yield Finding("load", OK, f"{found.processors} processors, {found.busy:.2f} of them busy with other work")
 
 
 def _devices() -> Iterator[Finding]:

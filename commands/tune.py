@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,11 @@ from .lookup import device_of, interface_asked, space_of
 from .options import SearchOptions, all_work, pins, sampler
 from .output import Output, by_clock, latency, number, percent
 from .progress import Progress, State
+
+OTHER_FIGURE = 0.03
+"""From which difference on, as a logarithm, two latencies are two figures for a reader."""
+MUCH_BUSY = 0.25
+"""Processors that others keep busy, from which on it is told beside a result."""
 
 if TYPE_CHECKING:
     from ..configs import Entry
@@ -118,6 +124,32 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
     return done
 
 
+def _spread(done: Mapping[str, Any]) -> str:
+    """How far samples lie apart, and what the search has called the best, where that was another figure."""
+    low, high, search = done.get("low_us"), done.get("high_us"), done.get("search_us")
+    told = "" if low is None or high is None else f", half of all samples from {latency(low)} to {latency(high)}"
+    if search and abs(math.log(search / done["latency_us"])) > OTHER_FIGURE:
+        told += (
+            f"; the median of the final race, in turns with others: the best of the search, {latency(search)}, is the "
+            f"luckiest of {done['trials']} measurements"
+        )
+    return told
+
+
+def _machine(done: Mapping[str, Any]) -> list[tuple[str, str]]:
+    busy = done.get("busy") or 0.0
+    return [("machine", f"others kept {busy:.1f} processors busy as the run began")] if busy > MUCH_BUSY else []
+
+
+def roofline(done: Mapping[str, Any]) -> str:
+    """The share of what the device allows, and of which memory's bandwidth that is."""
+    told = percent(done.get("roofline_fraction"))
+    if done.get("bandwidth"):
+        place = "caches, which hold the arguments" if done["cached"] else "memory"
+        told += f" of what the peak and {number(done['bandwidth'] * 1e-9)} GB/s of {place} allow"
+    return told
+
+
 def speed(done: Mapping[str, Any]) -> str:
     """How fast a kernel computes, and beside what its device can: operations of floats alone are counted."""
     if not done["gflops"]:
@@ -132,6 +164,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     """Print the summary of a run: the kernel, its speed, failures, the record, and the command that replays it."""
     if output.is_json:
         return
+    run = f" of run {done['run']}" if done.get("run") else ""
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
     untuned = "not measured"
     if done.get("baseline_us"):
@@ -144,15 +177,16 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     rows = [
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
-        ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host"))),
+        ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host")) + _spread(done)),
         ("speed", speed(done)),
-        ("roofline", percent(done.get("roofline_fraction"))),
+        ("roofline", roofline(done)),
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
+        *_machine(done),
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
         ("time", activities(done["activities"])),
         ("failures", failed),
-        ("record", f"{done['record']} of run {done['run']} in {done['db']}"),
+        ("record", f"{done['record']}{run} in {done['db']}"),
         ("replay", again.command("replay")),
     ]  # fmt: skip
     output.line()

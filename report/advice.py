@@ -42,7 +42,7 @@ def findings(task: TaskReport, command: str, in_model: bool = False) -> list[Fin
     fraction = task.fraction
     if fraction is not None and fraction >= GOOD:
         bound = _bound(task)
-        cached = ": more than all, as its data stay in caches, faster than the memory" if fraction > 1.03 else ""
+        cached = ": more than was measured of the device, which was slower then" if fraction > 1.03 else ""
         return [Finding(f"at the limit of the {bound}",
                         f"it reaches {_percent(fraction)} of what the device's peak and memory allow{cached}",
                         "Nothing: only another algorithm or another device would be faster.", 1.0)]  # fmt: skip

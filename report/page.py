@@ -154,7 +154,10 @@ def _facts(task: TaskReport) -> list[tuple[str, str]]:
         found.append(("speed", f"{number(task.gflops)} GFLOP/s"))
     if task.roof is not None:
         found.append(("of the roof", percent(task.fraction)))
-        peak = f"{number(task.roof.peak_gflops)} GFLOP/s, {number(task.roof.bandwidth * 1e-9)} GB/s"
+        nbytes = task.task.bytes_moved
+        place = "caches, which hold the arguments" if task.roof.place(nbytes) else "memory"
+        rate = f"{number(task.roof.rate(nbytes) * 1e-9)} GB/s of {place}"
+        peak = f"{number(task.roof.peak_gflops)} GFLOP/s, {rate}"
         found.append(("device reaches", peak))
     if task.untuned_us:
         times = number(task.untuned_us / task.latency_us)

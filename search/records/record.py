@@ -215,6 +215,14 @@ class Record(BaseModel):
         found = re.findall(r"(\w+): T\.Buffer\(\((\d+(?:, \d+)*),?\)", head)
         return [(name, extents.replace(", ", "x")) for name, extents in found][:MOST_SHOWN]
 
+    @property
+    def middle_us(self) -> tuple[float, float] | None:
+        """Between which latencies the middle half of the samples lie; None where there are fewer than four."""
+        if len(self.samples) < 4:
+            return None
+        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return low * 1e6, high * 1e6
+
     def changed(self, **fields: Any) -> Record:
         """This record with `fields` replaced, validated again."""
         return validate(self.model_dump() | fields)

@@ -115,10 +115,16 @@ class Finish(OfTask):
     name: ClassVar[str] = "done"
 
     latency_us: float
+    low_us: float | None
+    high_us: float | None
+    search_us: float | None
     gflops: float
     peak_gflops: float | None
     peak_fraction: float | None
     roofline_fraction: float | None
+    bandwidth: float | None
+    cached: bool | None
+    busy: float | None
     baseline_us: float | None
     trials: int
     failed: dict[str, int]

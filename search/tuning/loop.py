@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
+from ...cost_model.metrics import ENOUGH_RANKED
 from ...errors import DeviceLost, WrongResult
 from ...invocation import COMMAND
 from ..records.status import DEVICE_LOST, KINDS
@@ -436,7 +437,8 @@ class Loop:
         self.run.send(events.Phase(phase=f"{what} {count} candidates", round=self._round))
 
     def _send_round(self) -> None:
-        run, results, metrics = self.run, self.run.results, self.study.rank_metrics
+        run, results = self.run, self.run.results
+        metrics = [found for found in self.study.rank_metrics if found.measured >= ENOUGH_RANKED]
         event = events.Round(
             round=self._round, trials=results.trials, best_us=results.best_us, baseline_us=results.baseline_us,
             failed=dict(results.failed), duplicates=results.duplicates,
