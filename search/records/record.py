@@ -30,6 +30,7 @@ from pydantic import (
 )
 
 from ...errors import BadRecord
+from ...ir.markup import table
 from ...ir.target import Target
 from ...space.interface import Who
 from ..tasks.interface import LONGEST_NAME, MOST_ARGUMENTS
@@ -43,6 +44,7 @@ LISTS = ("features", "versions", "image_types")  # facts of a target that are li
 LONGEST_FACT, LONGEST_LIST, LONGEST_KEY = 200, 20_000, 500  # characters of a target's facts, and of its key
 LONGEST_SHOWN, MOST_SHOWN = 200_000, 6  # characters of a program that a title is looked for in, and buffers in a title
 ORIGIN = "origin"  # among a record's versions: the id of the record of another device whose trace it has
+OWN = "yours"  # the run and the sketch of a schedule that a user has written
 IMPORTED = "imported"  # the same: what brought a record that a stranger measured
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -197,6 +199,25 @@ class Record(BaseModel):
     def device(self) -> Target:
         """The target that the record was measured on."""
         return Target.from_json(dict(self.target))
+
+    def __repr__(self) -> str:
+        """What was scheduled, where, and how fast it is."""
+        device, state = self.device, f"{self.latency_us:.4g} us" if self.latency_us is not None else self.status
+        where = f"{device.name}, {device.threads} threads" if device.kind == "cpu" else f"{device.kind}: {device.name}"
+        return f"<Record {self.id}: {self.title} on {where}: {state}{'' if self.verified else ', not verified here'}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        device, middle = self.device, self.middle_us
+        spread = f", half of the samples from {middle[0]:.4g} to {middle[1]:.4g}" if middle else ""
+        rows = [
+            ("program", self.title), ("device", f"{device.kind}: {device.name}, {device.threads} threads"),
+            ("latency", self.status if self.latency_us is None else f"{self.latency_us:.4g} us{spread}"),
+            ("verified", "yes" if self.verified else "not here"), ("sketch", self.sketch), ("run", self.run),
+            ("versions", ", ".join(f"{name} {text}" for name, text in self.versions.items())),
+        ]  # fmt: skip
+        return table(f"Record {self.id}", ("", ""), [row for row in rows if row[1]])
 
     @property
     def title(self) -> str:
