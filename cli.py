@@ -147,6 +147,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--sampler", metavar="NAME",
               help="stridesmith (default), or Optuna's random, tpe, qmc, nsgaii, cmaes or gp.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
+@click.option("--from", "from_file", metavar="FILE",
+              help="A schedule of your own, as `show --trace` prints one: verified and raced first, recorded as yours.")
 @click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
 @click.option("--devices", type=click.Choice(["all"]),
               help="Tune for every device of the target's kind, here or in the cluster: a run for each.")
@@ -243,6 +245,7 @@ def replay(format_: str | None, **options: Any) -> int:
 @model_option
 @target_options
 @click.option("--record", metavar="ID", help="The record to show, instead of the best of a workload.")
+@click.option("--as-written", is_flag=True, help="The program as it is written, measured now, instead of a record.")
 @click.option("--space", "view", flag_value="space", help="Sketches, decisions by kind, and the size of the space.")
 @click.option("--trace", "view", flag_value="trace", help="The schedule's instructions.")
 @click.option("--program", "view", flag_value="program", help="The scheduled program in script form.")
@@ -251,7 +254,7 @@ def replay(format_: str | None, **options: Any) -> int:
 @click.option("--assembly", "view", flag_value="assembly", help="The machine code, for the CPU.")
 @db_option
 @format_option
-def show(view: str | None, format_: str | None, **options: Any) -> int:
+def show(view: str | None, as_written: bool, format_: str | None, **options: Any) -> int:
     """Show what is behind a record, or the design space of a workload.
 
     Without a view: where the kernel stands on the roofline, the work, the inner loop with its registers
@@ -263,10 +266,10 @@ def show(view: str | None, format_: str | None, **options: Any) -> int:
     if asked.model:
         from .commands.models import show as show_model
 
-        return show_model(asked, view, output)
+        return show_model(asked, view, as_written, output)
     from .commands.show import run
 
-    return run(asked, view, output)
+    return run(asked, view, as_written, output)
 
 
 @tune.command()

@@ -45,6 +45,7 @@ class SearchOptions(Options):
     address: str | None = None
     resume: bool = True
     trace: str | None = None
+    from_file: str | None = None
     dry_run: bool = False
 
 

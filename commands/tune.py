@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSchedule, UsageError
+from ..files import small_text
 from ..search.tasks.command_line import Options
 from ..search.tasks.task import Task
+from ..space.workloads.taking import LARGEST_SCRIPT
 from .lookup import device_of, interface_asked, space_of
 from .options import SearchOptions, all_work, pins, sampler
 from .output import Output, by_clock, latency, number, percent
@@ -24,6 +26,7 @@ MUCH_BUSY = 0.25
 if TYPE_CHECKING:
     from ..configs import Entry
     from ..search.tuning.settings import TuneSettings
+    from ..space.schedule import Schedule
 
     Result = tuple[Entry, dict[str, Any]]
 
@@ -117,11 +120,31 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
         from ..search.tuning.tuner import tune
 
         try:
+            if options.from_file:
+                from ..search.calling.api import add_own
+
+                add_own(_schedule(options.from_file, entry), asked, take)
             tune(asked, take)
         finally:
             if done:
                 _summary(options, entry, output, done)
     return done
+
+
+def _schedule(path: str, entry: Entry) -> Schedule:
+    """The schedule that a file holds, as `show --trace` prints one: read, and never executed.
+
+    Raises UsageError for anything else, with the line, and for a step that is refused.
+    """
+    from ..space.schedule import ScheduleError, Trace
+
+    text = small_text(Path(path), "the schedule", LARGEST_SCRIPT)
+    try:
+        schedule = Trace.from_script(text).replay(entry.work.func)
+    except ScheduleError as error:
+        raise UsageError(f"--from {path}: {error}") from None
+    schedule.subject = entry.work
+    return schedule
 
 
 def _spread(done: Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ class Schedule:
         functions = func.functions if isinstance(func, Module) else (func,)
         if not functions:
             raise ScheduleError("a schedule needs a function, but the module has none")
-        self.subject = subject
+        self.subject: Program = subject
         self.module = Module(tuple(map(rename_duplicates, functions)))
         found = [f.name for f in functions]
         self.current = "main" if "main" in found else found[0]

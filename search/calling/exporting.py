@@ -33,14 +33,18 @@ def library_of(
     """The library `name` of the scheduled program `func`; it holds the constants that are `packed` already.
 
     Arguments that `interface` calls constant are packed by ``NAME_pack_ARGUMENT``; so are free ones, whose results
-    ``NAME_unpack_ARGUMENT`` brings back.
+    ``NAME_unpack_ARGUMENT`` brings back.  These functions are there whether this schedule has moved an argument or not,
+    and copy what it has left in its place: what a caller links does not depend on what a search has found.
     """
     name = function_name(name)
     results = ", ".join(f"`{a.name}`" for a in signature if a.is_output)
     held = {argument: argument for argument in packed}
     main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
-    moved = [a for a in main.parameters if not a.is_scalar and not is_in_place(a)]
-    constant = [a.name for a in moved if interface[a.name] in PACKED_AHEAD]
+    moved = [
+        a for a in main.parameters
+        if not a.is_scalar and a.logical_shape and (interface[a.name] != "fixed" or not is_in_place(a))
+    ]  # fmt: skip
+    constant = [a.name for a in moved if interface[a.name] in PACKED_AHEAD and not is_in_place(a)]
     called = parameter_names(main.parameters)
     packers = {argument: f"{name}_pack_{called[argument]}" for argument in constant}
     return Library(
@@ -56,7 +60,8 @@ def library_of(
 def _mover(argument: Argument, library: str, called: str, target: Target) -> Function:
     """The function that brings an input into the kernel's layout, or an output out of it; C has it as `called`."""
     logical = replace(argument, name="logical", physical_shape=argument.logical_shape, index_map="", pad_value="")
-    physical = replace(argument, name="packed")
+    is_moved = not is_in_place(argument)
+    physical = replace(argument if is_moved else logical, name="packed")
     if argument.is_output:
         program = lower(unpack_program(argument, target), target)
         pair = (replace(physical, is_output=False), logical)

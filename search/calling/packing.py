@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...backends.data import is_in_place
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
 from ...space.schedule import Schedule, ScheduleError
@@ -32,6 +33,8 @@ def pack_program(argument: Argument, target: Target) -> PrimFunc:
     physical, name = argument.physical_shape, argument.name
     func = _copy(argument, f"pack_{name}", f"{name}_logical", name)
     schedule = Schedule(func)
+    if is_in_place(argument):
+        return _shared(schedule, target)
     try:
         schedule.transform_layout(
             "copy", ("write", 0), argument.index_map, value, physical_shape=physical, rewrite_loops=True
@@ -45,7 +48,8 @@ def unpack_program(argument: Argument, target: Target) -> PrimFunc:
     """From the memory that a kernel has written to the logical array."""
     name = argument.name
     schedule = Schedule(_copy(argument, f"unpack_{name}", name, f"{name}_logical"))
-    schedule.transform_layout("copy", ("read", 0), argument.index_map, physical_shape=argument.physical_shape)
+    if not is_in_place(argument):
+        schedule.transform_layout("copy", ("read", 0), argument.index_map, physical_shape=argument.physical_shape)
     return _shared(schedule, target)
 
 
