@@ -10,8 +10,8 @@ so that any number of threads may call at once.  A library also has::
     int NAME_interface(void);               int64_t NAME_bytes_ARGUMENT(void);
 
 The symbols and their types follow from the program and from who may choose the layout of each argument, and from
-nothing that a search finds, so that a library can take the place of another one of the same program without a caller's notice:
-it packs by the functions that there always are, into memory of the size that the library tells.
+nothing that a search finds, so that a library can take the place of another one of the same program without a caller's
+notice: it packs by the functions that there always are, into memory of the size that the library tells.
 """
 
 from __future__ import annotations
