@@ -109,6 +109,7 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
     if started is not None:
         state.started = started
     done: dict[str, Any] = {}
+    own = _schedule(options.from_file, entry) if options.from_file else None
 
     def take(event: dict[str, Any]) -> None:
         if event["event"] == "done":
@@ -120,10 +121,10 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
         from ..search.tuning.tuner import tune
 
         try:
-            if options.from_file:
+            if own is not None:
                 from ..search.calling.api import add_own
 
-                add_own(_schedule(options.from_file, entry), asked, take)
+                add_own(own, asked, take)
             tune(asked, take)
         finally:
             if done:
