@@ -465,7 +465,11 @@ def _main(argv: Sequence[str], started: float) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return ended(UsageError(error.format_message()), as_json)
+        from .commands.mistaken import extra_words
+
+        context = getattr(error, "ctx", None)
+        command = context.info_name if context is not None and context.parent is not None else ""
+        return ended(UsageError(extra_words(error.format_message(), command)), as_json)
     except click.Abort as error:  # click's own word for an interrupt
         cause = error.__cause__ or error.__context__
         return ended(cause if isinstance(cause, KeyboardInterrupt) else KeyboardInterrupt(), as_json)

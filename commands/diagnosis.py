@@ -33,7 +33,8 @@ def show(found: Diagnosis, output: Output) -> None:
         return
     record, facts = found.record, found.facts
     output.prose(record.title.replace(",", ", "))
-    output.prose(f"record {record.id}, {_state(found)}")
+    run = f" of run {record.run}" if record.run else ""
+    output.prose(f"record {record.id}{run}, {_state(found)}")
     output.section("Roofline")
     _roofline(found, output)
     output.section("Work and memory")

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from typing import Any
 
+from ..errors import UsageError
 from .output import Output, latency
 from .progress import Progress, State, clock
 
@@ -25,6 +26,8 @@ def watching(progress: bool | None, state: State, emit: Emit | None) -> Abstract
     True shows them in any case, False never, and None in a notebook and on a terminal, on stderr.  `emit` gets them
     besides.
     """
+    if progress not in (None, True, False):
+        raise UsageError(f"`progress` is True, False, or None for where somebody looks, but got {progress!r}")
     display = _display() if progress is not False else None
     if display is not None:
         return _in_notebook(Chart(state, display), emit)

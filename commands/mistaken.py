@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
@@ -50,6 +51,37 @@ def no_command(words: Sequence[str], workload: str | None, shape: Sequence[str],
     if word.partition(":")[0].lower() in ("cpu", "opencl"):
         return f"there is no command {word!r}, which is a target: run `{COMMAND} --workload conv2d --target {word}`"
     return f"there is no command {word!r}{did_you_mean(word, known)}; there are {', '.join(sorted(known))}"
+
+
+EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)$")
+"""How click says that there are words which no option takes."""
+RECORD = re.compile(r"[0-9a-f]{4,16}")
+
+
+def extra_words(message: str, command: str) -> str:
+    """A message of click's about words that `command` does not take, with the option that was probably meant."""
+    found = EXTRA.search(message)
+    if found is None or not command:
+        return message
+    from ..space.workloads import names
+
+    words = found[1].split()
+    word, named = words[0], [each for each in words if each in names()]
+    parameters = [each for each in words if "=" in each]
+    if named or parameters:
+        shape = f" --shape {shlex.quote(','.join(parameters))}" if parameters else ""
+        meant = f"--workload {named[0] if named else 'NAME'}{shape}"
+    elif PurePath(word).suffix.lower() == ".onnx":
+        meant = f"--model {shlex.quote(word)}"
+    elif PurePath(word).suffix.lower() == ".py":
+        meant = f"--script {shlex.quote(word)}"
+    elif PurePath(word).suffix.lower() == ".db":
+        meant = f"--db {shlex.quote(word)}"
+    elif RECORD.fullmatch(word):
+        meant = f"--record {word}"
+    else:
+        return f"`{command}` takes no word {word!r} by itself; `{COMMAND} {command} --help` lists its options"
+    return f"`{command}` takes no word {word!r} by itself; write `{COMMAND} {command} {meant}`"
 
 
 def _tuned(workload: str, parameters: Sequence[str]) -> str:

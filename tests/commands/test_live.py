@@ -70,6 +70,12 @@ def test_nothing_is_printed_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().out == ""
 
 
+def test_progress_is_a_choice_of_three() -> None:
+    """A word is none of them."""
+    with pytest.raises(ss.UsageError, match="`progress` is True, False, or None"):
+        ss.tune("matmul", trials=1, progress="yes")
+
+
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A process that computes for a notebook; the list has what it displays, in its order."""
