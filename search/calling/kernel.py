@@ -442,10 +442,9 @@ def _like(source: Any, argument: Argument, result: Array) -> Any:
         return result
     space = getattr(source, "__array_namespace__", None)
     library = space() if space is not None else sys.modules.get(type(source).__module__.partition(".")[0])
-    convert = getattr(library, "from_dlpack", None)
-    if convert is None:
+    if library is None or not hasattr(library, "from_dlpack"):
         return result
-    made = convert(result)
+    made = library.from_dlpack(result)
     return made.view(library.bfloat16) if argument.dtype == "bfloat16" and hasattr(library, "bfloat16") else made
 
 

@@ -61,7 +61,7 @@ def test_progress_is_shown_where_somebody_looks(
     """On a terminal unless it is refused, elsewhere where it is asked for; the caller's function gets all events."""
     text, got = shown(progress, terminal, monkeypatch)
     assert got == EVENTS
-    assert ("tuning x" in text and "40.0 us" in text) if speaks else not text
+    assert ("tuning x" in text and "40.00 us" in text) if speaks else not text
 
 
 def test_nothing_is_printed_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_a_notebook_has_one_picture_that_changes(notebook: list[str], monkeypatc
     """A chart from the first result on, and at the end what was found; nothing on stderr."""
     text, _ = shown(None, False, monkeypatch)
     assert text == "" and len(notebook) >= 2
-    assert "<svg" in notebook[-1] and "40.0 us" in notebook[-1] and "crash 1" in notebook[-1]
+    assert "<svg" in notebook[-1] and "40.00 us" in notebook[-1] and "crash 1" in notebook[-1]
 
 
 def test_a_notebook_can_be_left_alone(notebook: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,16 +13,25 @@ import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
 from stridesmith.search.calling import collection, own
-from stridesmith.search.workers.bench import Bench
+from stridesmith.search.workers.bench import Bench, Limits
 
 WORK = ss.workload("matmul", m=24, n=32, k=16)
 ONE = discover("cpu", 1)
 
 
+PATIENT = Limits(build=300.0, call=100.0, measure=300.0)
+"""A machine that is busy with other tests is no fault of a schedule."""
+
+
 @pytest.fixture(scope="module")
 def bench() -> Any:
-    with Bench() as made:
+    with Bench(PATIENT) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stridesmith.search.workers.bench.Limits", lambda: PATIENT)
 
 
 def mine(moves: bool = False) -> ss.Schedule:
