@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..ir import dtypes
-from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
+from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, access_map, points
 from ..ir.dataflow.accesses import Access, element_variables
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
@@ -195,6 +195,60 @@ def check_final(
                         "element at {point}",
                         number=number, buffer=buffer.name, loop=target.var.name, point=point,
                     )  # fmt: skip
+
+
+def check_seen_last(
+    moved: Sequence[Statement], sources: Sequence[Statement], buffer: Buffer, number: str, kept: Sequence[Var]
+) -> None:
+    """Raises ScheduleError where an element is stored again after `moved` has read it for the last time.
+
+    That is in one iteration of the loops `kept`: at its new place there, `moved` sees what was stored last.
+    """
+    reads = [(s, a) for s in moved for a in s.reads if a.buffer == buffer]
+    for source in (s for s in sources if s.write is not None):
+        common = [loop.var for loop in common_loops(source, reads[0][0])]
+        inner = [var for var in common if var not in kept]
+        if not inner:
+            continue  # one nest after the other
+        try:
+            point = _stored_later(source, reads, [v for v in common if v in kept], inner).first()
+            where = "" if point is None else "at " + ", ".join(f"{k}={v}" for k, v in point.items())
+        except (NotAffine, Unknown) as error:
+            where = str(error)
+        if where:
+            raise ScheduleError(
+                "({number}) {source} stores an element of `{buffer}` after {moved} has read it for the last time: "
+                "{where}",
+                number=number, source=source.label, buffer=buffer.name, moved=moved[-1].label, where=where,
+            )  # fmt: skip
+
+
+def _stored_later(
+    source: Statement, reads: Sequence[tuple[Statement, Access]], kept: Sequence[Var], inner: Sequence[Var]
+) -> IntSet:
+    """The instances of `source` that store what is read in their iteration of `kept`, but not then or later.
+
+    Within one iteration of all loops around both, reads come after.  Raises NotAffine and Unknown.
+    """
+    assert source.write is not None
+    fixed, element = [*source.parameters, *kept], source.write.indices
+    found = points(source.domain.where(FALSE))
+    for statement, access in reads:
+        if not statement.exact:
+            raise Unknown(f"where {statement.label} runs is decided by memory")
+        here = points(statement.domain).image([*fixed, *access.indices])
+        found = found.union(access_map(source.domain, [*fixed, *element]).preimage(here))
+    for statement, access in reads:
+        extents = dict(statement.dims)
+        for depth, var in enumerate(inner):
+            before, earlier = inner[:depth], Var(f"{var.name}'", var.dtype)
+            domain = Domain((*statement.dims, (earlier, extents[var])), statement.conditions)
+            last = depth == len(inner) - 1
+            until = points(domain.where(binary("<=" if last else "<", earlier, var)))
+            reached = until.image([*fixed, *before, earlier, *access.indices])
+            stored = access_map(source.domain, [*fixed, *before, var, *element])
+            found = found.subtract(stored.preimage(reached))
+    return found
 
 
 def _is_final_by_kind(statement: Statement, outer: Sequence[Var]) -> bool:

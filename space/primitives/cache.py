@@ -34,7 +34,8 @@ from ...ir.stmt import (
 )
 from ...ir.syntax.base import NAMESPACES
 from ..errors import ScheduleError
-from ..placement import check_no_views, not_stored
+from ..nest import check_still_concurrent
+from ..placement import check_no_views, not_stored, writers
 from ..primitive import Result, primitive
 from ..tree import (
     block_stores,
@@ -137,7 +138,8 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
     writer; (3) nothing else in its nest, and in the root block no other statement up to the
     last writer, reads it; (4) it has written every element wherever the copy runs, since all
     are copied back; (5) it reads only what it wrote; (6) the scope is a name, or names joined
-    by dots.  Returns the block that copies back, which stands after the block's
+    by dots; (7) concurrent loops around the block may still be so, now that what they write is read after them.
+    Returns the block that copies back, which stands after the block's
     loop nest; in the root block of a function of bare loops the copy is bare too, and its
     outermost loop is returned.
     """
@@ -162,7 +164,17 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
     decides = any(map(reads_memory, (writer.predicate, *(i.binding for i in writer.iters))))
     if (writer.init is None or decides) and reads(writer, target):
         _check_own_reads(func, renamed, target, cache)
+    check_concurrent_writers(func, cache, "7")
     return func, name
+
+
+def check_concurrent_writers(func: PrimFunc, cache: Buffer, number: str) -> None:
+    """Raises ScheduleError (`number`) where iterations of a concurrent loop write the same elements of a cache.
+
+    Before, nobody may have read them after the loop, and each iteration have had a copy of its own.
+    """
+    around = [loop for writer in writers(func, cache) for loop in writer.loops]
+    check_still_concurrent(func, list({id(loop): loop for loop in around}.values()), number)
 
 
 def _check_no_other_reads(nest: Stmt, writer: Block, target: Buffer) -> None:
@@ -222,7 +234,9 @@ def _cache_write_bare(func: PrimFunc, target: Buffer, cache: Buffer) -> Result:
     copy, loop = _bare_copy(func, cache.name, cache, target)
     filled = [replace_buffer(item, target, cache) for item in items[: last + 1]]
     body = seq([*filled, copy, *items[last + 1 :]])
-    return with_alloc(func.with_body(replace(func.body, body=body)), cache), loop
+    result = with_alloc(func.with_body(replace(func.body, body=body)), cache)
+    check_concurrent_writers(result, cache, "7")
+    return result, loop
 
 
 def _writes_all(func: PrimFunc, block: Block, buffer: Buffer) -> bool:

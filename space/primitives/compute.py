@@ -56,6 +56,7 @@ from ..placement import (
     check_no_views,
     check_passing,
     check_scalar,
+    check_seen_last,
     check_unconditional,
     check_undef,
     condition_to_be_stored,
@@ -136,7 +137,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     block reduces, no loop is part of both its result and its reduction, so that the first point of the
     reduction stays first; (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
     each point; (9) concurrent loops around may still be so; (10) what the block uses is allocated
-    around `loop`; (11) which of its points run is a matter of loops inside of the block around `loop`.
+    around `loop`; (11) which of its points run is a matter of loops inside of the block around `loop`; (12) no
+    element is stored again after the block has read it for the last time.
     """
     consumer, target = find_block(func, block), find_loop(func, loop)
     written = {s.buffer for s in stores(target)}
@@ -158,11 +160,13 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
         access.guards for s in moved for access in s.reads if access.buffer == source
     )
     if not reads_always:
-        _check_all_stored(func, consumer, load, sources)
+        _check_all_stored(func, consumer, load, sources, "1")
     in_place = reads_always and _are_stored_beside(func, moved, sources, source, [item.var for item in shared])
     once = bool(consumer.reduce) or updates_itself(consumer)
     once = once or (bool(shared) and not in_place)
-    check_final(func, target, source, "3", once, staying_loops(func, moved, target))
+    staying = staying_loops(func, moved, target)
+    check_final(func, target, source, "3", once, staying)
+    check_seen_last(moved, sources, source, "12", [loop.var for loop in (*staying, *(shared if in_place else ()))])
     check_no_views(func, source, "7")
     check_once(consumer, around, "8")
     check_in_scope(func, consumer, target, "10")
@@ -255,7 +259,8 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     if len(found) != 1 or found[0].block is None or found[0].block.reduce:
         raise ScheduleError("(2) `{buffer}` must have one writer, a store without a reduction", buffer=source.name)
     check_alone(consumer, readers(func, source), "2", f"reads `{source.name}`")
-    if _plain_load(consumer, source).indices != store.indices:
+    load = _plain_load(consumer, source)
+    if load.indices != store.indices:
         raise ScheduleError(
             "(1) block `{block}` reads `{buffer}` elsewhere than it writes", block=block, buffer=source.name
         )
@@ -269,6 +274,8 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
             check_runs_once(each, loops_above(func, each), "6")
         _check_stored_once(found[0])
     _check_all_computed(found[0], moved[-1], source)
+    if any(access.guards for access in moved[-1].reads if access.buffer == source):
+        _check_all_stored(func, consumer, load, found, "5")
 
     def expand(node: object) -> object:
         if isinstance(node, Store) and node.buffer == source:
@@ -372,8 +379,10 @@ def _point(block: Block, store: Store, indices: Sequence[Expr]) -> dict[Var, Exp
     return found | {i: index for i, index in zip(store.indices, indices, strict=True) if isinstance(i, Var)}
 
 
-def _check_all_stored(func: PrimFunc, consumer: Block, load: Load, sources: Sequence[Statement]) -> None:
-    """Condition (1) of `reverse_compute_at` for a block that may run where it does not read the buffer."""
+def _check_all_stored(
+    func: PrimFunc, consumer: Block, load: Load, sources: Sequence[Statement], number: str
+) -> None:
+    """Raises ScheduleError unless all that a block could read is stored, though it may run where it does not read."""
     extents = {i.var: i.extent for i in consumer.iters}
     reach = [extents[index] if isinstance(index, Var) else 1 for index in load.indices]
     try:
@@ -383,8 +392,9 @@ def _check_all_stored(func: PrimFunc, consumer: Block, load: Load, sources: Sequ
         where = str(error)
     if where:
         raise ScheduleError(
-            "(1) block `{block}` reads `{buffer}` under a condition, and may run where nothing is stored: {where}",
-            block=consumer.name, buffer=load.buffer.name, where=where,
+            "({number}) block `{block}` reads `{buffer}` under a condition, and may run where nothing is stored: "
+            "{where}",
+            number=number, block=consumer.name, buffer=load.buffer.name, where=where,
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from ..errors import ScheduleError
 from ..placement import check_no_views, writers
 from ..primitive import Result, index_rank, primitive
 from ..tree import find_block, insert_after, insert_before, nest_of, scope_of, with_alloc, with_stmt
-from .cache import check_scope, read_buffer, write_buffer
+from .cache import check_concurrent_writers, check_scope, read_buffer, write_buffer
 from .reindexing import Reindexing, check_same_point, check_writer, copy_nest, padding_of, redirect, reindexing
 
 
@@ -105,7 +105,8 @@ def reindex_cache_write(
     holds the image of f; (7) `pad_value` has the element type and reads only what is
     written; (8) what the block writes is an affine set, and every instance stores; (9) the
     block reads nothing that was there before: it has an init, or does not read the buffer; (10)
-    the scope is a name, or names joined by dots.
+    the scope is a name, or names joined by dots; (11) concurrent loops around the block may still be so, now that
+    what they write is read after them.
     Returns the block that copies back.  Source: apache/tvm pull request 14161.
     """
     writer = find_block(func, block)
@@ -121,8 +122,9 @@ def reindex_cache_write(
     after = [*_epilogue(func, plan, written, pad_value), back]
     renamed = redirect(writer, target, plan, writer)
     func = with_stmt(func, writer, renamed)
-    func = insert_after(func, nest_of(func, renamed), seq(after))
-    return with_alloc(func, plan.cache), plan.cache.name
+    func = with_alloc(insert_after(func, nest_of(func, renamed), seq(after)), plan.cache)
+    check_concurrent_writers(func, plan.cache, "11")
+    return func, plan.cache.name
 
 
 def _check_not_written_between(func: PrimFunc, blocks: Sequence[Block], source: Buffer) -> None:

@@ -64,7 +64,7 @@ class Chooser:
 
 def index_map(shape: tuple[int, ...], rng: random.Random) -> str:
     """The text of a layout of `shape`: blocks, offsets, permutations; sometimes one that is not injective."""
-    names = ["i", "j", "k", "l", "m", "n"][: len(shape)]
+    names = [f"i{k}" for k in range(len(shape))]
     parts: list[str] = []
     inner: list[str] = []
     for name in names:

@@ -342,3 +342,97 @@ def test_undef_is_not_written_into_what_decides() -> None:
         sch = schedule(text)
         change(sch)
         same(sch, text)
+
+
+STORED_AGAIN = """
+@T.prim_func
+def main(a: T.Buffer((2,), "float32"), c: T.Buffer((2,), "float32")):
+    w = T.alloc_buffer((2,), "float32")
+    x = T.alloc_buffer((2,), "float32")
+    for h in range(2):
+        with T.block("begin"):
+            vh = T.axis.spatial(2, h)
+            w[vh] = a[vh]
+    for o in range(1):
+        for t in range(4):
+            for i in range(2):
+                with T.block("make"):
+                    vi = T.axis.spatial(2, i)
+                    x[vi] = w[vi]
+            for k in range(2):
+                with T.block("count"):
+                    vk = T.axis.spatial(2, k)
+                    w[vk] = w[vk] + T.float32(1)
+            for j in range(2):
+                with T.block("use"):
+                    vj = T.axis.spatial(2, j)
+                    T.where(SEEN)
+                    c[vj] = x[vj] * T.float32(2)
+"""
+
+
+@pytest.mark.parametrize("seen", ["t < 3", "t * 2 + j < 7", "t == 1"])
+def test_a_consumer_stays_where_what_it_reads_is_stored_again(seen: str) -> None:
+    """Condition (12) of reverse_compute_at: a consumer that ran before the last store would see another value."""
+    with pytest.raises(ScheduleError, match=r"\(12\) `make` stores an element of `x` after `use` has read it"):
+        schedule(STORED_AGAIN.replace("SEEN", seen)).reverse_compute_at("use", "o")
+
+
+@pytest.mark.parametrize("seen", ["t < 4", "t >= 2", "t * 2 + j >= 4"])
+def test_a_consumer_that_sees_the_last_store_moves(seen: str) -> None:
+    """Condition (12) of reverse_compute_at holds where it runs in the last iteration, whatever it did before."""
+    text = STORED_AGAIN.replace("SEEN", seen)
+    sch = schedule(text)
+    sch.reverse_compute_at("use", "o")
+    same(sch, text)
+
+
+PADDED_READER = """
+@T.prim_func
+def main(a: T.Buffer((5,), "float32"), p: T.Buffer((7,), "float32")):
+    b = T.alloc_buffer((5,), "float32")
+    for i in range(5):
+        with T.block("make"):
+            vi = T.axis.spatial(5, i)
+            b[vi] = a[vi] * T.float32(2)
+    for j in range(7):
+        with T.block("pad"):
+            vj = T.axis.spatial(7, j)
+            p[vj] = T.if_then_else(vj >= 1 and vj < 6, b[vj - 1], T.float32(0))
+"""
+
+
+def test_a_consumer_that_reads_under_a_condition_is_not_inlined_into_fewer_points() -> None:
+    """Condition (5) of reverse_compute_inline: where the writer stores nothing, the consumer would not run."""
+    sch = schedule(PADDED_READER)
+    sch.reindex_cache_read("pad", 0, "global", lambda j: [j])
+    with pytest.raises(ScheduleError, match=r"\(5\) block `pad` reads `b_global` under a condition, and may run where"):
+        sch.reverse_compute_inline("pad")
+
+
+PRIVATE = """
+@T.prim_func
+def main(a: T.Buffer((5,), "float32"), c: T.Buffer((5,), "float32")):
+    t = T.alloc_buffer((5,), "float32")
+    for i in range(5):
+        for r in T.parallel(2):
+            with T.block("make"):
+                vi = T.axis.spatial(5, i)
+                t[vi] = a[vi]
+    for j in range(5):
+        with T.block("use"):
+            vj = T.axis.spatial(5, j)
+            c[vj] = a[vj]
+"""
+
+
+def test_what_concurrent_iterations_write_for_themselves_is_not_copied_back() -> None:
+    """Condition (7) of cache_write, (11) of reindex_cache_write: nobody reads `t`, which each iteration may own."""
+    with pytest.raises(ScheduleError, match=r"\(7\) `r` runs concurrently, but"):
+        schedule(PRIVATE).cache_write("make", 0, "local")
+    with pytest.raises(ScheduleError, match=r"\(11\) `r` runs concurrently, but"):
+        schedule(PRIVATE).reindex_cache_write("make", 0, "global", lambda i: [i])
+    bare = PRIVATE.replace('            with T.block("make"):\n                vi = T.axis.spatial(5, i)\n', "")
+    bare = bare.replace("    t[vi] = a[vi]", "t[i] = a[i]")
+    with pytest.raises(ScheduleError, match=r"\(7\) `r` runs concurrently, but"):
+        schedule(bare).cache_write("root", "t", "global")
