@@ -53,26 +53,18 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Seconds(click.ParamType):
+def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
     """A time: seconds, or with a unit, as in 90s, 1.5m, 1m30s, 2h."""
+    from .commands.options import duration
 
-    name = "seconds"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> float:
-        from .commands.options import duration
-
-        return duration(value) if isinstance(value, str) else float(value)
+    return None if text is None else duration(text)
 
 
-class Share(click.ParamType):
+def _share(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
     """A share above 0 and at most 1, as 0.9 or 90%."""
+    from .commands.options import share
 
-    name = "share"
-
-    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> float:
-        from .commands.options import share
-
-        return share(value) if isinstance(value, str) else float(value)
+    return None if text is None else share(text)
 
 
 class Count(click.IntRange):
@@ -138,9 +130,9 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @target_options
 @click.option("--trials", type=Count(min=1), metavar="N",
               help="Candidates to build, for each workload; default 256 without any limit.")
-@click.option("--seconds", type=Seconds(), metavar="S",
+@click.option("--seconds", callback=_seconds, metavar="S",
               help="Time limit for each workload, as 90, 90s or 1.5m; with --model of the run, default 600.")
-@click.option("--stop-at", type=Share(), metavar="X", help="Stop at this roofline share, as 0.9 or 90%.")
+@click.option("--stop-at", callback=_share, metavar="X", help="Stop at this roofline share, as 0.9 or 90%.")
 @click.option("--preset", metavar="NAME",
               help="quick (32 trials), standard (256) or thorough (2000, or 97 % of the roofline).")
 @click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of the search; default 0.")
@@ -406,7 +398,7 @@ def suites(name: str | None, format_: str | None) -> int:
               help="In how many sketches.")
 @click.option("--seed", type=Count(0, 2**63 - 1), default=0, metavar="N", help="Which part of the space.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE", help="Record only what has these decisions.")
-@click.option("--seconds", type=Seconds(), metavar="S",
+@click.option("--seconds", callback=_seconds, metavar="S",
               help="Stop then; the same command goes on later.")
 @format_option
 def record_space(file: Path, format_: str | None, **options: Any) -> int:

@@ -364,8 +364,8 @@ def _reason(found: Divided) -> str:
         return "; ".join(missing) or "it has nothing to compute, or shapes that are not known before it runs"
     lost = "; ".join(f"{name}: {why}" for name, why in list(found.lost.items())[:MOST_TOLD])
     more = f"; and {len(found.lost) - MOST_TOLD} more" if len(found.lost) > MOST_TOLD else ""
-    missing = len(found.parts) - len(found.lost)
-    told = [f"the database has no kernels for {missing} of its {len(found.parts)} parts"] if missing else []
+    without = len(found.parts) - len(found.lost)
+    told = [f"the database has no kernels for {without} of its {len(found.parts)} parts"] if without else []
     if lost:
         told.append(f"the kernels of {len(found.lost)} of its {len(found.parts)} parts are not faster ({lost}{more})")
     looked_for = "faster ones" if lost else "some"

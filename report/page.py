@@ -123,7 +123,7 @@ def _data(
     return _packed(json.dumps({"charts": specs, "bodies": bodies}, separators=(",", ":"), allow_nan=False))
 
 
-def _entry(task: TaskReport, db: str | None, points: int, in_model: bool) -> dict[str, Any]:
+def _entry(task: TaskReport, db: str | None, points: int, in_model: bool = False) -> dict[str, Any]:
     """What the templates show of a task."""
     command = options_of(task.task.work, task.record.device, task.task.interface, db).command()
     drawn = {

@@ -135,7 +135,8 @@ def test_ss_tune_has_every_option_by_name(monkeypatch: pytest.MonkeyPatch) -> No
     ss.tune("matmul", seconds=3, interface={"b": "free"}, pins={"a": "1"}, progress=False)
     assert found["seconds"] == 3 and found["interface"] == {"b": "free"} and found["pins"] == {"a": "1"}
     assert "trials" not in found and "sampler" not in found
+    wrong: list[dict[str, Any]] = [{"secnds": 3}, {"inptus": {}}]
     with pytest.raises(ss.UsageError, match=r"tune\(\) has no option 'secnds'; did you mean 'seconds'"):
-        ss.tune("matmul", secnds=3)
+        ss.tune("matmul", **wrong[0])
     with pytest.raises(ss.UsageError, match=r"compile\(\) has no option 'inptus'; did you mean 'inputs'"):
-        ss.compile("net.onnx", inptus={})
+        ss.compile("net.onnx", **wrong[1])
