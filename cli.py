@@ -446,7 +446,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str], started: float) -> int:
-    args = spread_pins(list(argv))
+    args = spread_pins(["--help" if word in ("-help", "-?") else word for word in argv])
     as_json = wants_json(args)
     try:
         with heard():
