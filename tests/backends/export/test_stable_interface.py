@@ -48,7 +48,7 @@ def kernels(interface: dict[str, str]) -> dict[str, Kernel]:
     for name, blocks in (("plain", 0), ("sixteen", 16), ("seven", 7)):
         schedule = Schedule(WORK.func)
         if blocks:
-            schedule.transform_layout("conv", "w", lambda o, i, r, c, b=blocks: [o // b, i, r, c, o % b], 0.0)
+            schedule.transform_layout("conv", "w", f"lambda o, i, r, c: [o // {blocks}, i, r, c, o % {blocks}]", 0.0)
         if blocks == 7 and interface["y"] == "free":
             schedule.transform_layout("conv", "y", lambda n, c, h, w: [n, h, w, c])
         made[name] = build(schedule.func, discover("cpu", 2), interface)
