@@ -410,7 +410,7 @@ def record_space(file: Path, format_: str | None, **options: Any) -> int:
 
 @tune.command()
 @click.option("--address", metavar="auto|HOST:PORT", help="Check this Ray cluster, node by node, as well.")
-@click.option("--fix", is_flag=True, help="Mend what can be: a `tune` that another package has taken.")
+@click.option("--fix", is_flag=True, help="Repair what can be: a `tune` that another package has taken.")
 @db_option
 @format_option
 def doctor(address: str | None, fix: bool, db: str | None, format_: str | None) -> int:

@@ -17,11 +17,11 @@ from functools import lru_cache
 from ..ir.target import Target
 
 ENOUGH = 0.75  # of the best burst: two of two threads on one core reach half of it
-BURST_SECONDS = 150e-6
+BURST_SECONDS = 150e-6  # a choice: short beside the milliseconds for which a core is shared (above)
 BURSTS = 3  # of which the best one counts
 TRIALS = 10  # to learn what a burst can reach
-PAUSE_SECONDS = 1e-3
-PATIENCE_SECONDS = 0.1
+PAUSE_SECONDS = 1e-3  # of sleep: a processor that was idle so long is placed anew (above)
+PATIENCE_SECONDS = 0.1  # a choice, about the longest that cores were seen to take to come back after sleeps (above)
 FRESH_SECONDS = 5e-3  # for which what was seen is believed
 
 

@@ -9,16 +9,14 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..ir.target import Target
 from .artifact import Artifact, InNetwork
-from .executable import Bound, Executable, Memory, describe, numpy_dtype
+from .executable import Executable, describe
+from .host_bound import HostBound
 from .in_network import CallsInNetwork
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
 from .llvm.pool import ensure_pool
 from .llvm.python_call import Expected, native_call
-from .memory import ALIGNMENT, zeros
 from .render.llvm_module import entry_name, generate
 
 if TYPE_CHECKING:
@@ -94,41 +92,20 @@ class CpuExecutable(Executable):
         self._repeat(record, self.target.threads, calls)
 
 
-class CpuBound(Bound):
+class CpuBound(HostBound):
     """Host memory for one executable; calls that are timed may be as those in a network are."""
 
     def __init__(self, executable: CpuExecutable, guard_bytes: int, called: InNetwork | None) -> None:
-        memories = (*executable.params, *executable.workspaces)
-        self.names = tuple(m.name for m in memories)
+        super().__init__(executable.memories, guard_bytes)
         self._executable = executable
-        self._zones = [_Zone(memory, guard_bytes) for memory in memories]
-        self._record = executable.pack([zone.data.ctypes.data for zone in self._zones])
-        self._pattern = b"\0"
+        self._record = executable.pack([buffer.ctypes.data for buffer in self.buffers])
         self._called = called
         self._calls: CallsInNetwork | None = None
         self._is_first = True  # since something was written
 
     def write(self, index: int, data: NDArray[Any]) -> None:
-        zone = self._zones[index]
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        if raw.size != zone.data.size:
-            raise ValueError(f"`{self.names[index]}` holds {zone.data.size} bytes, but got {raw.size}")
-        zone.data[:] = raw
+        super().write(index, data)
         self._calls, self._is_first = None, True
-
-    def read(self, index: int) -> NDArray[Any]:
-        zone = self._zones[index]
-        return zone.data.copy().view(numpy_dtype(zone.memory.dtype)).reshape(zone.shape)
-
-    def poison_guards(self, pattern: bytes) -> None:
-        self._pattern = pattern
-        for zone in self._zones:
-            for guard in zone.guards:
-                guard[:] = np.resize(np.frombuffer(pattern, np.uint8), guard.size)
-
-    def guards_intact(self) -> bool:
-        pattern = np.frombuffer(self._pattern, np.uint8)
-        return all(np.array_equal(g, np.resize(pattern, g.size)) for zone in self._zones for g in zone.guards)
 
     def run(self) -> None:
         self._executable.repeat(self._record, 1)
@@ -137,7 +114,7 @@ class CpuBound(Bound):
         if calls < 1:
             raise ValueError(f"`calls` must be at least 1, but got {calls}")
         if self._called is not None and not self._is_first:
-            self._calls = self._calls or CallsInNetwork(self._executable, [z.data for z in self._zones], self._called)
+            self._calls = self._calls or CallsInNetwork(self._executable, self.buffers, self._called)
             return max(self._calls.elapsed(calls), 1) * 1e-9 / calls
         self._is_first = False  # the call that verifies is one of its own
         return max(self._elapsed(calls) - self._crossing, 1) * 1e-9 / calls
@@ -151,21 +128,3 @@ class CpuBound(Bound):
         start = time.perf_counter_ns()
         self._executable.repeat(self._record, calls)
         return time.perf_counter_ns() - start
-
-
-class _Zone:
-    """The bytes of one buffer, aligned, between two guards."""
-
-    def __init__(self, memory: Memory, guard_bytes: int) -> None:
-        if guard_bytes < 0:
-            raise ValueError(f"`guard_bytes` must not be negative, but got {guard_bytes}")
-        self.memory = memory
-        self.shape = memory.shape if memory.nbytes else (0,)
-        total = memory.nbytes + 2 * guard_bytes + ALIGNMENT
-        self._storage = zeros(total)
-        start = guard_bytes + -(self._storage.ctypes.data + guard_bytes) % ALIGNMENT
-        end = start + memory.nbytes
-        self.data = self._storage[start:end]
-        self.guards = (self._storage[start - guard_bytes : start], self._storage[end : end + guard_bytes])
-        for guard in self.guards:
-            guard[:] = 0

@@ -98,7 +98,7 @@ def padding(argument: Argument, physical: Array) -> Array:
 
 
 def _mask(argument: Argument) -> NDArray[np.bool_]:
-    """Which physical elements are padding, flat."""
+    """A mask of the physical elements that are padding, flat."""
     mask = np.ones(prod(argument.physical_shape), bool)
     mask[positions(argument)] = False
     return mask

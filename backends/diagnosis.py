@@ -69,7 +69,7 @@ def _alive(stmt: Stmt, scope: str) -> int:
 
 
 def _flops(lowered: Lowered) -> int | None:
-    """None where a condition has too many points to count."""
+    """Floating-point operations of a lowered program; None where a condition has too many points to count."""
     try:
         return count_flops(lowered.body)
     except ValueError:

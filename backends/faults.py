@@ -20,8 +20,8 @@ from ..ir.stmt import For, Seq, Stmt, Store, fresh, names, seq, written_buffers
 if TYPE_CHECKING:
     from .lower import Lowered
 
-FAR = 2**46
-FOR_EVER = 2**62
+FAR = 2**46  # elements beyond the start of a buffer: more than 47 bits of address, which no process has on x86-64
+FOR_EVER = 2**62  # iterations: a century of nanoseconds
 
 
 def mutate(lowered: Lowered, fault: str) -> Lowered:

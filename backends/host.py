@@ -16,6 +16,8 @@ from .llvm.compile import binding
 @lru_cache(maxsize=1)
 def host_cpu() -> Target:
     """The host's CPU, with as many threads as this process may keep busy."""
+    from importlib.metadata import version
+
     llvm = binding()
     features = llvm.get_host_cpu_features()
     vectors = vectors_of(platform.machine().lower(), {name for name, has in features.items() if has})
@@ -37,14 +39,8 @@ def host_cpu() -> Target:
         line_bytes=line,
         l2_bytes=caches.get(2, Target.l2_bytes),
         l3_bytes=caches.get(3, Target.l3_bytes),
-        versions=f"llvmlite {_version('llvmlite')}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}",
+        versions=f"llvmlite {version('llvmlite')}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}",
     )
-
-
-def _version(package: str) -> str:
-    from importlib.metadata import version
-
-    return version(package)
 
 
 def _identity() -> tuple[str, str]:
@@ -77,4 +73,3 @@ def _sysctl(name: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
-

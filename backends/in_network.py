@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STREAMED_BYTES = 64 << 20
 """That calls read of streamed constants, at most, before they come back to the same copy."""
-MOST_COPIES = 256
+MOST_COPIES = 256  # of small constants, a choice: filling them takes time, too
 
 
 class Native(Protocol):

@@ -14,8 +14,8 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
-ALIGNMENT = 64
-HUGE_PAGE = 2 << 20
+ALIGNMENT = 64  # a cache line, and the widest vector register
+HUGE_PAGE = 2 << 20  # of Linux on x86-64 and AArch64
 LARGE = 1 << 17  # bytes of a block that is worth a page of its own
 SHIFTS = 16
 SHIFT = 4096 + ALIGNMENT

@@ -37,7 +37,7 @@ def picks(distances: Sequence[int]) -> Picks | None:
 
 
 def _vectors(distances: Sequence[int]) -> tuple[list[int], int]:
-    """Where vectors of one length begin that hold all `distances`, and that length, the greatest possible.
+    """The starts of vectors of one length that together hold all `distances`, and that length, the greatest possible.
 
     Each begins and ends between the least and the greatest distance of a group without large gaps: between two elements
     that are asked for a buffer has elements, too.

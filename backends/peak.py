@@ -21,12 +21,12 @@ from .llvm.compile import LoadedObject, compile_object
 from .llvm.pool import run_parallel
 from .llvm.types import STRICT, literal, value_type
 
-BURSTS = 6
-MAX_BURSTS = 30
-BURST_SECONDS = 0.05
-SLICES = 25
+BURSTS = 6  # at least, a choice
+MAX_BURSTS = 30  # a choice: where they still improve, the machine has other work
+BURST_SECONDS = 0.05  # a choice
+SLICES = 25  # of a burst, of 2 ms each
 RESIDENT_BYTES = 64 << 20
-"""Bytes that a thread reads of a cache in one burst: a millisecond or so."""
+"""Bytes that a thread reads of a cache in one burst, a choice: a millisecond or so."""
 _UNROLL = 4  # multiply-adds of each chain between two tests of the loop's end
 _STREAM_BYTES = (64 << 20, 256 << 20)  # least and most memory of a bandwidth measurement
 

@@ -17,7 +17,7 @@ from .kernel import compile_lowered, load_artifact
 from .lower import Lowered
 
 CHAINS = 16  # independent multiply-adds of one work-item
-GROUPS_PER_UNIT = 16
+GROUPS_PER_UNIT = 16  # work-groups of each compute unit, a choice
 _GROUP, _ITEM = Var("group"), Var("item")
 
 

@@ -228,19 +228,15 @@ def _integer_sample(
         if not (buffer.dtype.startswith("u") or buffer.dtype == "bool"):
             values = values * rng.choice(np.array([-1, 1]), shape)
         if share < 1:
-            values = np.where((rng.random(shape) < share) | _last(shape), values, 0)
+            # The last element along the longest axis is the likeliest to be missing from a sum.
+            found = np.zeros(shape, np.bool_)
+            if shape:
+                np.moveaxis(found, int(np.argmax(shape)), 0)[-1:] = True
+            values = np.where((rng.random(shape) < share) | found, values, 0)
         inputs[buffer.name] = _held_as(buffer.dtype, values)
     expected = _checked(_given_by(reference, _widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
     return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
-
-
-def _last(shape: tuple[int, ...]) -> Array:
-    """Where an element is the last one along the longest axis, the likeliest to be missing from a sum."""
-    found = np.zeros(shape, np.bool_)
-    if shape:
-        np.moveaxis(found, int(np.argmax(shape)), 0)[-1:] = True
-    return found
 
 
 def _rounded(array: Array, dtype: str) -> Array:
@@ -330,7 +326,7 @@ def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, norma
 
 
 def _ends(shape: tuple[int, ...]) -> Array:
-    """Where an element is the last one along an axis of several."""
+    """A mask of the elements that are the last ones along an axis of more than one."""
     found = np.zeros(shape, np.bool_)
     for axis, extent in enumerate(shape):
         if extent > 1:

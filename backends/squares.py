@@ -17,7 +17,7 @@ from ..ir.arith.linear import as_ramp, shared_form
 from ..ir.expr import Buffer, Const, Expr, Load, as_int, const, reads_memory, substitute, variables
 from ..ir.stmt import For, Store
 
-FEWEST_LANES = 4
+FEWEST_LANES = 4  # squares of two stay as they are
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class Control:
 
     @classmethod
     def begun(cls, bound: Timed, known: float) -> Control:
-        """One that was called for some milliseconds, to see how it fares now."""
+        """A control after calls for some milliseconds, which tell how it fares now."""
         now = min(warm_up(bound) for _ in range(MIN_SAMPLES)) / known
         return cls(bound, known, min(max(now, 1 / DRIFT), DRIFT))
 

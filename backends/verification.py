@@ -23,7 +23,7 @@ from .artifact import Argument
 from .data import Array, pack, pad_values, padding, unpack
 from .samples import Sample, Steps
 
-GUARD_BYTES = 256
+GUARD_BYTES = 256  # a choice: four cache lines, more than the widest vector
 POISONS = (0xFF, 0x7B)
 """Repeated bytes: 0xFF.. is a NaN in every float type and -1, 0x7B.. is large and finite in every float type."""
 

@@ -62,11 +62,11 @@ SHARES = {"drawn": 0.4, "liked": 0.35, "mutated": 0.25}
 POOL = 400  # candidates of each sketch, of which the estimate likes some
 PARENTS = 12
 LIKED = 0.2  # of the pool, of which the first ones are taken more often
-RIVALS = 4  # that are timed first, and the best of which takes turns with all others
+CONTROLS = 4  # that are timed first, and the best of which takes turns with all others
 TURNS = 4
 ENDLESS_SECONDS = 0.5
-SLOW = 8.0  # times the rival, beyond which two turns are enough
-BUSY = 1.3  # times what is known of the rival
+SLOW = 8.0  # times the control, beyond which two turns are enough
+BUSY = 1.3  # times what is known of the control
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.2
 IDLE_SECONDS, IDLE_TICKS = 0.1, 2
@@ -262,12 +262,12 @@ def take_times(name: str, options: argparse.Namespace, deadline: float) -> None:
     for number, found in zip(first, seconds, strict=True):
         append(times, {"kernel": number, "round": options.round, "us": 1e6 * found})
     known = min(seconds)
-    rival = turns[seconds.index(known)]
+    control = turns[seconds.index(known)]
     for number in left:
         if time.time() > deadline:
             break
-        microseconds = 1e6 * beside(begin(number), rival, known)
-        append(times, {"kernel": number, "round": options.round, "us": microseconds, "rival": 1e6 * known})
+        microseconds = 1e6 * beside(begin(number), control, known)
+        append(times, {"kernel": number, "round": options.round, "us": microseconds, "control": 1e6 * known})
 
 
 def await_idle() -> None:
@@ -291,7 +291,7 @@ def busy_ticks() -> int:
 
 def likely(kernels: list[Line]) -> list[int]:
     """The first kernels, of those that the estimate liked or came from such ones, as far as there are any."""
-    return sorted(range(len(kernels)), key=lambda number: bool(kernels[number]["origin"] == "drawn"))[:RIVALS]
+    return sorted(range(len(kernels)), key=lambda number: bool(kernels[number]["origin"] == "drawn"))[:CONTROLS]
 
 
 def least_time(turn: Turn) -> float:
@@ -300,11 +300,11 @@ def least_time(turn: Turn) -> float:
     return min(turn.time(calls) for _ in range(TURNS))
 
 
-def beside(turn: Turn, rival: Turn, known: float) -> float:
-    """Seconds of a kernel, as they would be had the rival taken the seconds that are `known` of it all the while.
+def beside(turn: Turn, control: Turn, known: float) -> float:
+    """Seconds of a kernel, as they would be had the control taken the seconds that are `known` of it all the while.
 
     The two take turns, and the least that each took counts: what else runs on a machine makes single turns longer.
-    While the rival takes far longer than is known, the machine is busy, and all is done again after a pause.  One that
+    While the control takes far longer than is known, the machine is busy, and all is done again after a pause.  What
     takes longer than `ENDLESS_SECONDS` is called no more.
     """
     probe = warm_up(turn)
@@ -314,8 +314,8 @@ def beside(turn: Turn, rival: Turn, known: float) -> float:
     for attempt in range(ATTEMPTS):
         found, others = [], []
         for _ in range(TURNS if probe < SLOW * known else 2):
-            rival.time(yours)
-            others.append(rival.time(yours))
+            control.time(yours)
+            others.append(control.time(yours))
             found.append(turn.time(mine) if probe > LONG_SECONDS else min(turn.time(mine), turn.time(mine)))
         if min(others) < BUSY * known:
             break
@@ -326,36 +326,32 @@ def beside(turn: Turn, rival: Turn, known: float) -> float:
 
 def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target) -> None:
     """Write what a fit needs of all kernels that have a latency."""
-    from stridesmith.cost_model.calibration import Calibration
+    from stridesmith.cost_model.calibration import Calibration, Machine, Timed
     from stridesmith.cost_model.formulas import COLUMNS
     from stridesmith.cost_model.weights import weights_of
 
     kind = type(weights_of(target))
     rows: list[tuple[int, float, Line]] = []
-    shape, latency, origin = [], [], []
-    for number, entry in enumerate(entries):
+    timed: list[Timed] = []
+    for entry in entries:
         kernels = read(options.work / options.target / f"{entry.name}.kernels")
         for position, microseconds in least_of(read(options.work / options.target / f"{entry.name}.times")).items():
             if microseconds == np.inf:
                 continue
             kernel = kernels[position]
-            rows += [(len(latency), block["points"], block["columns"]) for block in kernel["blocks"]]
-            shape.append(number)
-            latency.append(microseconds)
-            origin.append(kernel["origin"])
-    found = Calibration.of(
-        shapes=[e.name for e in entries], groups=[e.work.name for e in entries], shape=shape, latency=latency,
-        origin=origin, rows=rows, lanes=float(target.vector_lanes("float32")),
-        names=COLUMNS[kind], units=float(target.units),
-        machine=f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}",
-    )  # fmt: skip
+            rows += [(len(timed), block["points"], block["columns"]) for block in kernel["blocks"]]
+            timed.append(Timed(entry.name, microseconds, kernel["origin"]))
+    name = f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}"
+    machine = Machine(name, float(target.vector_lanes("float32")), float(target.units))
+    groups = {entry.name: entry.work.name for entry in entries}
+    found = Calibration.of(machine, groups, timed, rows, COLUMNS[kind])
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.target}.npz"
     if options.add:
         found = Calibration.load(path, kind).with_more(found)
-        shape, latency = found.shape.tolist(), found.latency.tolist()
     found.save(path)
-    print(f"{path}: {len(latency)} kernels of {len(set(shape))} shapes, {path.stat().st_size / 1e6:.2f} MB")
+    shapes = len(set(found.shape.tolist()))
+    print(f"{path}: {len(found.latency)} kernels of {shapes} shapes, {path.stat().st_size / 1e6:.2f} MB")
 
 
 def read(path: Path) -> list[Line]:

@@ -39,7 +39,7 @@ from league_draw import draw
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite, suites
 from stridesmith.configs.schema import Entry
-from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.tasks.interface import Interface, interface_of
 from stridesmith.search.tasks.task import name_of
 from stridesmith.search.workers.process import WorkerProcess
 from stridesmith.search.workers.protocol import Build, Failed, Job, Prepare, Reply, Verify
@@ -96,7 +96,7 @@ def portions(arguments: argparse.Namespace, done: set[tuple[Any, ...]]) -> Itera
                 yield Portion(place, tuple(left))
 
 
-def work_at(place: Place) -> tuple[Workload, dict[str, str]]:
+def work_at(place: Place) -> tuple[Workload, Interface]:
     """The workload of a place, and its interface."""
     if place.suite.startswith(LEAGUE):
         operator = draw(int(place.suite.removeprefix(LEAGUE)), int(place.name))
@@ -267,7 +267,7 @@ def masks(lines: list[Line]) -> str:
 
 
 def reasons(lines: Iterable[Line]) -> Counter[tuple[str, str, str]]:
-    """How often each message of a failure was met, names and numbers aside."""
+    """How often each message of a failure was met, names and numbers left out."""
     plain = ((r, re.sub(r"`[^`]*`|'[^']*'|\d+", "_", r["message"])) for r in lines if r["status"] != "ok")
     return Counter((r["status"], r["target"], message[:200]) for r, message in plain)
 

@@ -76,7 +76,7 @@ def killed(times: int) -> int:
     last = Drive(folder, (*MATMUL, "--trials", "2", "--db", str(place)))
     last.end(120)
     left = sum(len(guardian.members(*session)) for session in sessions)
-    names = [p.name for p in folder.iterdir() if p.name.startswith(("stridesmith-", "ss-ray-")) or "aside" in p.name]
+    names = [p.name for p in folder.iterdir() if p.name.startswith(("stridesmith-", "ss-ray-")) or ".spool" in p.name]
     names += [p for _, ray_folder in sessions for p in (ray_folder, ray_folder + guardian.OWNER) if os.path.exists(p)]
     with Database(str(place), read_only=True) as database:
         stored = list(database.every())
@@ -189,9 +189,9 @@ def damaged(more: int) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     print(
         f"{totals['tried']} damaged databases: {totals['errors']} ended in an error, {totals['refused']} were refused "
-        f"and left as they were, {totals['aside']} were set aside; of {totals['sound']} records on untouched pages "
-        f"{totals['lost']} were lost; of {totals['read']} records that were read {totals['wrong']} were not what was "
-        f"stored, {totals['noticed']} were left out for their checksum"
+        f"and left as they were, {totals['kept']} were kept beside a new one; of {totals['sound']} records on untouched"
+        f" pages {totals['lost']} were lost; of {totals['read']} records that were read {totals['wrong']} were not what"
+        f" was stored, {totals['noticed']} were left out for their checksum"
     )
     return int(bool(totals["errors"] or totals["lost"] or totals["wrong"]))
 
@@ -223,7 +223,7 @@ def outcome(
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return count + Counter(errors=1)
-    count["aside"] = int(any("damaged-" in other.name for other in path.parent.iterdir()))
+    count["kept"] = int(any("damaged-" in other.name for other in path.parent.iterdir()))
     count["read"], count["sound"] = len(found), len(sound)
     count["wrong"] = sum(known.get(r.id) != r for r in found)
     count["lost"] = len(sound - {r.id for r in found})

@@ -272,7 +272,7 @@ def _members(token: str, ray_folder: str) -> list[int]:
 def _folders(drive: Drive, ray_folder: str) -> list[str]:
     """Folders of ours that are left."""
     found = [p.name for p in drive.folder.iterdir() if p.name.startswith(("stridesmith-", "ss-ray-"))]
-    found += [p.name for p in drive.folder.iterdir() if "aside" in p.name]
+    found += [p.name for p in drive.folder.iterdir() if ".spool" in p.name or "damaged-" in p.name]
     of_ray = (ray_folder, ray_folder + guardian.OWNER) if ray_folder else ()
     return found + [p for p in of_ray if os.path.exists(p)]
 

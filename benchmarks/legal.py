@@ -3,10 +3,11 @@
     python benchmarks/legal.py [--programs 20000] [--seed 0] [--seconds 3600] [--compile] [--out legal.json]
 
 Each program is drawn at random, by its seed: over the whole grammar of the language, or a candidate of a small
-operator as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, made
-legal, verified, printed and parsed, and interpreted before and after: every defined element must be equal, bit by
-bit.  Where both are one program there is nothing to compare.  With `--compile` the code of what this machine has runs,
-too.  A file that exists is gone on with.  The exit code is 1 if any program failed.
+operator as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, and for
+OpenCL devices with and without half floats, masks and vectors, made legal, verified, printed and parsed, and
+interpreted before and after: every defined element must be equal, bit by bit.  Where both are one program there is
+nothing to compare.  With `--compile` the code of what this machine has runs, too.  A file that exists is gone on with.
+The exit code is 1 if any program failed.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import emulated
-from legal_programs import MACHINES, RandomPrograms, agree, lowered_for, meaning
+from legal_programs import DEVICES, MACHINES, RandomPrograms, agree, lowered_for, meaning
 from random_kernels import compiled
 from random_runs import arguments, assert_refines
 
+from stridesmith.backends.errors import CodegenError
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.legal.program import legal
 from stridesmith.backends.lower import LoweringError
@@ -47,19 +49,20 @@ OPERATORS_EVERY = 20
 """One program in so many is a candidate of an operator, which takes a hundred times as long as others."""
 PLAIN = {machine.isa: name for name, machine in reversed(MACHINES.items())}
 """The first processor of each instruction set: without dot products those with more are like it."""
+TARGETS = {**MACHINES, **DEVICES}
 
 
 @lru_cache(maxsize=256)
 def space(operator: str, machine: str) -> Space:
     kind, shape = emulated.operators()[operator]
     work = workload(kind, **shape)
-    return space_of(work.func, MACHINES[machine], dict.fromkeys(work.constants, "constant"))
+    return space_of(work.func, TARGETS[machine], dict.fromkeys(work.constants, "constant"))
 
 
 def candidate(seed: int) -> tuple[str, PrimFunc] | None:
     """A processor, and a candidate for it; None where the drawn sketch has none."""
     rng = np.random.default_rng(seed)
-    machine = list(MACHINES)[int(rng.integers(len(MACHINES)))]
+    machine = list(TARGETS)[int(rng.integers(len(TARGETS)))]
     operator = list(emulated.operators())[int(rng.integers(len(emulated.operators())))]
     sketches = space(operator, machine).sketches
     sketch = sketches[int(rng.integers(len(sketches)))]
@@ -68,7 +71,7 @@ def candidate(seed: int) -> tuple[str, PrimFunc] | None:
 
 
 def runs_here(target: Target) -> bool:
-    return target.isa != "neon" and target.cpu_features <= host_cpu().cpu_features
+    return target.kind == "cpu" and target.isa != "neon" and target.cpu_features <= host_cpu().cpu_features
 
 
 def tried(seed: int, compiles: bool) -> Counter[str]:
@@ -76,11 +79,12 @@ def tried(seed: int, compiles: bool) -> Counter[str]:
     drawn = candidate(seed) if seed % OPERATORS_EVERY == 0 else None
     func = RandomPrograms(seed).program() if drawn is None else drawn[1]
     arrays, done = arguments(func), Counter[str]()
-    for name in PLAIN.values() if drawn is None else (drawn[0],):
-        target = MACHINES[name]
+    for name in (*PLAIN.values(), *DEVICES) if drawn is None else (drawn[0],):
+        target = TARGETS[name]
         try:
             lowered = lowered_for(func, target)
-        except (LoweringError, OutOfBounds):
+            legal(lowered, target)
+        except (LoweringError, OutOfBounds, CodegenError):
             done[f"{name} refused"] += 1
             continue
         done[f"{name} {'changed' if agree(lowered, target, arrays) else 'same'}"] += 1
@@ -115,7 +119,7 @@ def main() -> int:
         if stored["done"] % 50 == 0 or stored["done"] == options.programs:
             options.out.write_text(json.dumps({**stored, "counts": counts}, indent=1))
     options.out.write_text(json.dumps({**stored, "counts": counts}, indent=1))
-    for name in MACHINES:
+    for name in TARGETS:
         words = (f"{counts[f'{name} {end}']} {end}" for end in ("changed", "same", "refused", "ran"))
         print(f"{name:12} {', '.join(words)}")
     print(f"{stored['done']} programs, {len(stored['failures'])} failed")

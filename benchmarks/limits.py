@@ -126,7 +126,7 @@ def _command(case: Case, files: Path, folder: Path, environment: dict[str, str])
         first = first or time.monotonic() - began
         events.append(json.loads(line))
     _, errors = process.communicate(timeout=HANG_SECONDS)
-    last = next((event for event in reversed(events) if event["event"] in ("done", "model")), {})
+    last: dict[str, Any] = next((event for event in reversed(events) if event["event"] in ("done", "model")), {})
     return {
         "took": time.monotonic() - began, "first": first, "trials": last.get("trials", 0),
         "best_us": last.get("latency_us"), "error": "" if not process.returncode else errors.strip()[-300:],

@@ -382,7 +382,7 @@ def told(lines: Sequence[Line]) -> bool:
     for line in bad:
         place = f"{line['operator']} for a {line['kind']}, number {line['number']} of seed {line['seed']}"
         print(f"{line['status']}: {place}, {line['sketch']}: {line.get('message', '')}")
-        for text, times in Counter(line.get("reports", ())).most_common(5):
+        for text, times in Counter(line.get("reports", ())).most_common(5):  # type: ignore[var-annotated]
             print(f"    {times} x {text}")
     several = sum(line["items"] > 1 for line in run)
     print(f"{len(run)} candidates of {len({line['operator'] for line in run})} operators ran: {several} with several "

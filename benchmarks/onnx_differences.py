@@ -17,7 +17,7 @@ from onnx_cases import Array, Case
 Condition: TypeAlias = Callable[[Case], bool]
 Where: TypeAlias = Callable[[Case, Array, Array], Any]
 
-RUNTIME, REFERENCE = "ONNX Runtime", "the reference"
+RUNTIME, REFERENCE, KERNELS = "ONNX Runtime", "the reference", "the definition of its compiled kernels"
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 BY_LENGTHS = ("align_corners", "tf_crop_and_resize", "pytorch_half_pixel")
 BOTH = (RUNTIME, REFERENCE)
@@ -138,6 +138,20 @@ def _single_rounds_up(case: Case) -> bool:
     axes = case.value("axes", range(image.ndim))
     pairs = [(np.float32(s), image.shape[at]) for at, s in zip(axes, numbers, strict=False)]
     return any(math.floor(np.float32(e) * s) != math.floor(float(s) * e) for s, e in pairs)
+
+
+def _has_cropped_axis_of_scale_1(case: Case) -> bool:
+    """Whether an axis keeps its extent, but not its region, from 0 to 1."""
+    region, scales = case.given(1), case.given(2)
+    if case.value("coordinate_transformation_mode") != "tf_crop_and_resize" or region is None or scales is None:
+        return False
+    axes = len(scales)
+    return any(s == 1 and (region[k], region[k + axes]) != (0, 1) for k, s in enumerate(scales))
+
+
+def _is_root(case: Case) -> bool:
+    exponent = case.given(1)
+    return exponent is not None and exponent.size == 1 and float(exponent.reshape(-1)[0]) == 0.5
 
 
 def _is_inexact(case: Case) -> bool:
@@ -323,6 +337,24 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         ("Shrink",), "y = x - bias: ONNX Runtime computes it in float32 for every type.",
         lambda c: "float64" in c.floats, _near(1e-7, 1e-7),
+    ),
+    Difference(
+        ("Shrink",), "y = x - bias: ONNX Runtime computes it in float32, which the ends of int32 leave.",
+        lambda c: not c.floats and np.max(np.abs(np.asarray(c.given(0), float)), initial=0) > 2**24,
+    ),
+    Difference(
+        ("Resize",), "x_original = start_x * (length_original - 1) + ... for every axis: ONNX Runtime leaves an axis "
+        "alone whose scale is 1, whatever its region is.", _has_cropped_axis_of_scale_1,
+        lambda c, ours, theirs: ours.shape == theirs.shape,
+    ),
+    Difference(
+        ("Pow",), "The power 0.5 as a constant is a square root, which is NaN for -inf, as in NumPy; no text speaks of "
+        "it, and ONNX Runtime has what C has, inf.", lambda c: _has_infinite(c) and _is_root(c), _ours_nan,
+    ),
+    Difference(
+        ("HardSigmoid", "LeakyRelu", "Elu"), "A product with a constant 0 is 0 in a kernel, also of infinity or NaN, "
+        "as docs/numerics.md says.", lambda c: c.value("alpha") == 0 and (_has_nan(c) or _has_infinite(c)),
+        _theirs_nan, (KERNELS,),
     ),
     Difference(
         ("Resize",), "x_original is by length_resized, which is a whole number, and 0 for pytorch_half_pixel where "

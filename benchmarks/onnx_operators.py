@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx_cases import VERSIONS, Array, Case, Draw
-from onnx_differences import DIFFERENCES
+from onnx_differences import DIFFERENCES, KERNELS
 from onnx_layers import LAYERS
 from onnx_moves import MOVES
 from onnx_recipes import ARITHMETIC
@@ -148,8 +148,8 @@ def outcome(case: Case, compiles: bool = False) -> Outcome:
     else:
         why, explained = _judged(case, ours, theirs, witness)
     if not why and compiles and kind == "native":
-        why = _difference(case, _compiled(network, case.arrays), ours)
-        why = f"compiled: {why}" if why else ""
+        why, known = _judged(case, _compiled(network, case.arrays), ours, KERNELS)
+        explained = explained or known
     return Outcome(case, kind, why, explained, witness)
 
 

@@ -64,7 +64,8 @@ class Straight(nn.Module):
                     known[name] = result
             if not is_known:
                 self.steps.append((call, names, tuple(node.output)))
-        used = {name for _, names, _ in self.steps for name in names} & known.keys()
+        read = {name for _, names, _ in self.steps for name in names if name is not None}
+        used = read & known.keys()
         self.weights = nn.ParameterDict()
         self.called: dict[str, str] = {}
         for number, name in enumerate(sorted(used)):  # names of ONNX may be none of a module

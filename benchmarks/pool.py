@@ -151,7 +151,7 @@ def timed(call: Callable[[], float], seconds: float) -> list[float]:
     end = time.perf_counter() + WARM_SECONDS
     while time.perf_counter() < end:
         call()
-    end, samples = time.perf_counter() + seconds, []
+    end, samples = time.perf_counter() + seconds, []  # type: ignore[var-annotated]
     while len(samples) < 3 or time.perf_counter() < end:
         samples.append(call())
     return samples

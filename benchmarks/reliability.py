@@ -271,7 +271,7 @@ def regret(places: dict[str, str]) -> Figure:
                 again.append(float(np.median(reply.samples)))
                 then.append(record.latency_us)
     ranks = [np.argsort(np.argsort(values)) for values in (again, then)]
-    correlation = float(np.corrcoef(*ranks)[0, 1])
+    correlation = float(np.corrcoef(*ranks)[0, 1])  # type: ignore[call-overload]
     lost = noisy / quiet - 1
     return (
         f"the winner is {lost:+.1%} slower than that of a quiet run; rank correlation of what was measured beside "
@@ -345,7 +345,7 @@ ROWS: dict[str, tuple[str, Callable[[Asked], Iterator[Figure]]]] = {
     "database_away": (
         "database locked, disk full, read-only",
         of(
-            tests("search/records/test_aside.py"),
+            tests("search/records/test_spool.py"),
             tests("search/records/test_database.py", "-k", "lock or read or touched"),
         ),
     ),

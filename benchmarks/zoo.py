@@ -201,7 +201,7 @@ def session_of(job: Row, level: str, threads: int = 0) -> tuple[Any, Row]:
     for item in session.get_inputs():
         if item.name in job["values"]:
             shape = [1 if not isinstance(extent, int) else extent for extent in item.shape]
-            value = np.asarray(job["values"][item.name], types[item.type])
+            value = np.asarray(job["values"][item.name], types[item.type])  # type: ignore[var-annotated]
             fixed[item.name] = np.full(shape, value) if value.ndim == 0 else value
     return session, fixed
 
@@ -250,7 +250,7 @@ def raced(job: Row, model: Any, arrays: Row) -> Row:
     for _ in range(TURNS):
         for name, run in runners.items():
             run()
-            took, end = [], time.perf_counter() + TURN
+            took, end = [], time.perf_counter() + TURN  # type: ignore[var-annotated]
             while time.perf_counter() < end or not took:
                 began = time.perf_counter()
                 run()

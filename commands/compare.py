@@ -39,7 +39,7 @@ def run(a: str, b: str, db: str | None, race: bool, output: Output) -> int:
 
 
 def _races(a: Source, b: Source, output: Output) -> dict[Key, Races]:
-    """Both kernels of each task in turns, here and now; notes tell of those that cannot be raced.
+    """Race both kernels of each task in turns, here and now; notes tell of those that cannot be raced.
 
     Raises WrongResult for a record whose kernel gives one.
     """

@@ -23,7 +23,7 @@ RESOURCES = {
     "fma": "arithmetic units", "latency": "chains of updates", "loads": "loads", "stores": "stores",
     "issue": "instructions issued",
 }  # fmt: skip
-BAR = 24
+BAR = 24  # characters
 
 
 def show(found: Diagnosis, output: Output) -> None:
@@ -33,8 +33,12 @@ def show(found: Diagnosis, output: Output) -> None:
         return
     record, facts = found.record, found.facts
     output.prose(record.title.replace(",", ", "))
+    device = record.device
+    state = latency(record.latency_us) if record.ok else f"failed: {record.status}"
+    checked = "verified" if record.verified else "not verified here"
+    where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
     run = f" of run {record.run}" if record.run else ""
-    output.prose(f"record {record.id}{run}, {_state(found)}")
+    output.prose(f"record {record.id}{run}, {state}, {checked}; {device.kind}: {device.name}, {where}")
     output.section("Roofline")
     _roofline(found, output)
     output.section("Work and memory")
@@ -49,14 +53,6 @@ def show(found: Diagnosis, output: Output) -> None:
     output.line()
     code = "`--assembly` all of the machine code" if on_cpu else "`--source` its OpenCL C"
     output.prose(f"more of it: `{COMMAND} show --record {record.id} --lowered` prints the lowered program, {code}")
-
-
-def _state(found: Diagnosis) -> str:
-    record, device = found.record, found.record.device
-    state = latency(record.latency_us) if record.ok else f"failed: {record.status}"
-    checked = "verified" if record.verified else "not verified here"
-    where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
-    return f"{state}, {checked}; {device.kind}: {device.name}, {where}"
 
 
 # --- the inner loop ---------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from .output import Output
 
 LIBRARIES = ("numpy", "islpy", "llvmlite", "optuna", "ray", "SQLAlchemy", "pydantic", "pyopencl", "rich", "click")
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-LOOK_SECONDS = 1.0
-SHARED_MEMORY_BYTES = 64 * 2**20
+LOOK_SECONDS = 1.0  # at what else the machine does, a choice
+SHARED_MEMORY_BYTES = 64 * 2**20  # what Docker gives a container by default
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def run(db: str | None, address: str | None, fix: bool, output: Output) -> int:
 
 
 def _checks(db: str | None, address: str | None, fix: bool) -> tuple[tuple[str, Check], ...]:
-    """Each with the name that it has where it fails as a whole."""
+    """The checks, each with the name under which its failure as a whole is told."""
     always: tuple[tuple[str, Check], ...] = (
         ("system", _machine), ("command", lambda: _command(fix)), ("libraries", _libraries), ("xgboost", _boosting),
         ("load", _load), ("devices", _devices), ("OpenCL driver", _drivers), ("database", lambda: _database(db)),
@@ -82,7 +82,7 @@ def _command(fix: bool) -> Iterator[Finding]:
         return
     whose = f"that of {' and '.join(script.other) or 'another package'}" if script.is_there else "missing"
     if fix:
-        script.mend()
+        script.restore()
         yield Finding("command", OK, f"`tune` in {shown(script.path.parent)} is this command now; it was {whose}")
         return
     advice = "`stridesmith` is the same command, and `stridesmith doctor --fix` makes `tune` it as well"

@@ -86,7 +86,7 @@ def _missing(error: ImportError) -> StridesmithError | None:
 
 
 def _told(error: StridesmithError, as_json: bool) -> int:
-    """One paragraph on stderr, an event on stdout in JSON, and the exit code."""
+    """Tell an error: a paragraph on stderr, an event on stdout in JSON; return the exit code."""
     text, shown = _apart(printable(str(error)))
     message = " ".join(text.split())
     with contextlib.suppress(OSError):

@@ -58,7 +58,7 @@ def _threads(asked: Sequence[TuneSettings]) -> int | None:
 
 
 def _tell(fleet: Fleet, output: Output) -> None:
-    """Where each device is measured, and what is left out."""
+    """Tell where each device is measured, and what is left out."""
     places = fleet.places
     output.event({
         "event": "devices", "kind": fleet.kind,

@@ -46,7 +46,8 @@ def record_of(options: RecordOptions, database: Database, output: Output | None 
     task = task_of(options, entry)
     found = best_of(task, database, output)
     if found is None and options.any_device:
-        found = _of_any_device(task, database)
+        same = [r for r in database.winners() if r.script == task.script and dict(r.interface) == task.interface]
+        found = min(same, key=lambda r: r.latency_us or 0.0, default=None)
     if found is None:
         raise missing(task, database, options)
     return found
@@ -90,12 +91,6 @@ def tell_outcome(outcome: Outcome, output: Output) -> None:
     if outcome.problem:
         output.event({"event": "note", "message": outcome.problem})
         output.line(f"note: {outcome.problem}")
-
-
-def _of_any_device(task: Task, database: Database) -> Record | None:
-    """The fastest verified record of the program on any device."""
-    same = [r for r in database.winners() if r.script == task.script and dict(r.interface) == task.interface]
-    return min(same, key=lambda r: r.latency_us or 0.0, default=None)
 
 
 def device_of(options: Options, entry: Entry) -> Device:

@@ -29,7 +29,7 @@ class Script:
     is_ours: bool
     other: tuple[str, ...]
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Put a copy of the script `stridesmith`, which runs the same, in its place.  Raises StorageError."""
         beside = self.path.with_name(self.path.name.replace(NAMES[1], f".{NAMES[1]}-{os.getpid()}"))
         with doing(f"write {self.path}"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FORMATS = ("rich", "plain", "json")
-PLAIN_WIDTH = 120
+PLAIN_WIDTH = 120  # characters, where there is no terminal
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-PLAIN_SECONDS = 3.0
+PLAIN_SECONDS = 3.0  # between two lines of progress, where there is no terminal
 WAITING = "waiting"  # what phases begin with in which nothing goes on here
 
 
@@ -49,13 +49,10 @@ class State:
         if event["event"] == "start":
             self.phase = "starting"
         if event["event"] == "trial":
-            self._trial(event)
-
-    def _trial(self, event: dict[str, Any]) -> None:
-        self.phase = "searching"
-        status = str(event.get("status", "ok")).split(":")[0]
-        if status != "ok":
-            self.failed[status] = self.failed.get(status, 0) + 1
+            self.phase = "searching"
+            status = str(event.get("status", "ok")).split(":")[0]
+            if status != "ok":
+                self.failed[status] = self.failed.get(status, 0) + 1
 
     @property
     def seconds(self) -> float:

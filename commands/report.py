@@ -108,7 +108,7 @@ def _wanted(options: ReportOptions, database: Database, notes: list[str], output
 
 
 def _slowest(wanted: list[Wanted], limit: int, notes: list[str]) -> list[Wanted]:
-    """Those that take most time, as many as fit on a page that people read."""
+    """The tasks that take most time, `limit` of them at most; a note says how many are left out."""
     if len(wanted) <= limit:
         return wanted
     notes.append(

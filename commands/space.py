@@ -103,7 +103,9 @@ def _one(entry: Entry, space: Space, target: Target, output: Output) -> None:
     output.table("", ("kind", "decisions", "alternatives", "what is chosen"), rows)
     if not space.sketches:
         return
-    if steps := _before(space):
+    # What brings the program into normal form: stages inlined, axes cut into digits, borders moved into padding.
+    start = space.sketches[0].start
+    if steps := ([] if start is None else [line for line in start.trace.script().splitlines() if line]):
         output.section("Before every sketch")
         output.table("", ("step",), [(step,) for step in steps])
     output.section("Sketches")
@@ -113,15 +115,12 @@ def _one(entry: Entry, space: Space, target: Target, output: Output) -> None:
     ]
     output.table("", ("", "sketch", "decisions", "candidates"), sketches)
     output.section("Names")
-    output.table("", ("name", "in the program", "extent"), _names(space))
+    described = space.sketches[0].describe()
+    stands: list[tuple[str, str, object]] = [(name, var, extent) for name, (var, extent) in described["axes"].items()]
+    stands += [(name, buffer, "") for name, buffer in described["operands"].items()]
+    output.table("", ("name", "in the program", "extent"), stands)
     output.section("Decisions")
     output.table("", ("decision", "sketches", "", "alternatives"), _decisions(space))
-
-
-def _before(space: Space) -> list[str]:
-    """What brings the program into normal form: stages inlined, axes cut into digits, borders moved into padding."""
-    start = space.sketches[0].start
-    return [] if start is None else [line for line in start.trace.script().splitlines() if line]
 
 
 def _alternatives(decisions: Sequence[Decision]) -> str:
@@ -129,13 +128,6 @@ def _alternatives(decisions: Sequence[Decision]) -> str:
     counts = [len(decision) for decision in decisions]
     low, high = min(counts), max(counts)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _names(space: Space) -> list[tuple[str, str, object]]:
-    """What the canonical names of axes and operands stand for in the program."""
-    described = space.sketches[0].describe()
-    rows: list[tuple[str, str, object]] = [(name, var, extent) for name, (var, extent) in described["axes"].items()]
-    return rows + [(name, buffer, "") for name, buffer in described["operands"].items()]
 
 
 def _decisions(space: Space) -> list[tuple[str, str, int, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,23 @@ NOTHING = -60.0
 """A power of two that counts as nothing."""
 
 Row = tuple[int, float, Mapping[str, float]]
+"""A block that a kernel schedules: the number of the kernel, its points, and its columns by name."""
+
+
+class Machine(NamedTuple):
+    """Where kernels were timed: `lanes` is the width of its vectors in elements, `units` its compute units."""
+
+    name: str
+    lanes: float
+    units: float = 1.0
+
+
+class Timed(NamedTuple):
+    """A kernel of a shape: its latency in microseconds, and how the candidate was found."""
+
+    shape: str
+    latency: float
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -47,25 +65,20 @@ class Calibration:
 
     @staticmethod
     def of(
-        *,
-        machine: str,
-        lanes: float,
-        shapes: Sequence[str],
-        groups: Sequence[str],
-        shape: Sequence[int],
-        latency: Sequence[float],
-        origin: Sequence[str],
-        rows: Sequence[Row],
-        names: Sequence[str],
-        units: float = 1.0,
+        machine: Machine, groups: Mapping[str, str], kernels: Sequence[Timed], rows: Sequence[Row], names: Sequence[str]
     ) -> Calibration:
-        """From plain values; `rows` are kernel, points, and columns by name of each block; `names` are kept."""
+        """A calibration from plain values: `groups` has the group of each shape; columns in `names` are kept.
+
+        Raises ValueError for a kernel of another shape.
+        """
+        shapes = list(groups)
         return Calibration(
-            machine, lanes, tuple(shapes), tuple(groups),
-            np.asarray(shape, np.int32), np.asarray(latency, np.float32), tuple(origin),
+            machine.name, machine.lanes, tuple(shapes), tuple(groups.values()),
+            np.asarray([shapes.index(kernel.shape) for kernel in kernels], np.int32),
+            np.asarray([kernel.latency for kernel in kernels], np.float32), tuple(kernel.origin for kernel in kernels),
             np.asarray([kernel for kernel, _, _ in rows], np.int32), np.asarray([p for _, p, _ in rows], np.float64),
             {name: np.asarray([columns[name] for _, _, columns in rows], np.float32) for name in names},
-            units,
+            machine.units,
         )  # fmt: skip
 
     def save(self, path: Path) -> None:

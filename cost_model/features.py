@@ -110,7 +110,8 @@ class FeatureMap(Estimates):
 
     def _columns(self, number: int, population: NDArray[np.int64]) -> Columns:
         if not self._parts[number]:
-            return self._choices(number, population)
+            # The sketch is a user's schedule, of whose time nothing is known.
+            return {ESTIMATE: np.zeros(1, np.float32), **self.sketches[number].columns(population)}
         columns: Columns = {}
         each: list[Vector] = []
         for part in self._parts[number]:
@@ -119,10 +120,6 @@ class FeatureMap(Estimates):
             columns.update({part.prefix + name: values for name, values in mine.items()})
         columns[ESTIMATE] = _together(self._parts[number], each)
         return columns
-
-    def _choices(self, number: int, population: NDArray[np.int64]) -> Columns:
-        """The numbers of a sketch that is a user's schedule; of its time nothing is known, so it counts as one."""
-        return {ESTIMATE: np.zeros(1, np.float32), **self.sketches[number].columns(population)}
 
 
 class _Part:

@@ -24,9 +24,9 @@ HUGE = 0.5  # powers of two of error, beyond which more counts linearly
 SLOW = 1.0  # a kernel that takes n times as long as the best counts n ** -SLOW
 NEAR = 0.1  # how much a power of two between a weight and its start costs, against one of error in all kernels
 STEP = 0.05  # powers of two, for derivatives
-ROUNDS = 60
+ROUNDS = 60  # steps of the fit at most, a choice
 SETTLED = 1e-5  # relative gain of a step, at which the fit ends
-DIGITS = 3
+DIGITS = 3  # of a weight that are written, a choice
 HEADS = (1, 4, 16)  # kernels that the estimate likes best, of which the fastest is compared with the fastest of all
 Numbers = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def fit(data: Calibration, start: AnyWeights) -> AnyWeights:
     here, counts = first.copy(), np.sqrt(_counts(data))
 
     def errors(point: Numbers) -> Numbers:
-        found = _errors(data, _weights(kind, point))
+        found = _errors(data, kind(*(float(value) for value in np.exp2(point))))
         return np.concatenate([counts * _damped(found), np.sqrt(NEAR) * (point - first)[free]])
 
     now, caution = errors(here), 1e-2
@@ -86,7 +86,7 @@ class Quality:
 
 
 def quality(data: Calibration, weights: AnyWeights) -> dict[str, Quality]:
-    """By name of the shape."""
+    """How well the estimate with these weights orders the kernels of each shape, by its name."""
     found, scores = {}, estimates(data, weights)
     for number in np.unique(data.shape):
         here = data.shape == number
@@ -112,10 +112,6 @@ def held_back(data: Calibration, start: AnyWeights, folds: int) -> dict[str, Qua
         weights = fit(data.only([number for number in present if number not in out]), start)
         found |= quality(data.only(out), weights)
     return found
-
-
-def _weights(kind: type[AnyWeights], point: Numbers) -> AnyWeights:
-    return kind(*(float(value) for value in np.exp2(point)))
 
 
 def _moved(point: Numbers, position: int, by: float) -> Numbers:

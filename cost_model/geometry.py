@@ -59,7 +59,11 @@ class Geometry:
         self._edges(cover, candidates, out)
         self._parallel(cover, candidates, out)
         self._copies(cover, candidates, out)
-        self._memories(candidates, out)
+        # Images and local memory of a CPU are software.
+        for kind in ("image", "local"):
+            flags = (floats(candidates.in_memory(kind, number)) for number, _ in self.inputs)
+            found = sum(flags, np.zeros(1, np.float32))
+            out[f"emulated:{kind}"] = np.asarray(found * np.float32(self.target.execution.has_one_memory), np.float32)
         if self.target.warp > 1:
             out |= warps.derive(cover, candidates, out, self.target)
         return out
@@ -150,10 +154,6 @@ class Geometry:
     def _lies_along(self, terms: Terms) -> bool:
         return any(axis == self.vec for axis, _ in terms)
 
-    def _is_shifted(self, operand: Operand) -> bool:
-        """Whether vectors begin at any element, since another axis moves them along their own dimension."""
-        return any(len(terms) > 1 and self._lies_along(terms) for terms in operand.dims)
-
     def _is_tested(self, operand: Operand) -> bool:
         """Whether what computes the operand chooses along the vector axis, so that lanes of a vector differ."""
         return any(self._lies_along(operand.dims[dim]) for dim in operand.tested if operand.dims)
@@ -162,7 +162,8 @@ class Geometry:
         self, operand: Operand, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
     ) -> dict[str, Vector]:
         """Loads by kind; an inlined producer is computed, with its conditions, for every element."""
-        shifted = self._is_shifted(operand)
+        # Vectors begin at any element where another axis moves them along their own dimension.
+        shifted = any(len(terms) > 1 and self._lies_along(terms) for terms in operand.dims)
         kinds = {"broadcast": (access == BROADCAST, elements)}
         kinds["contiguous"] = ((access == CONTIGUOUS) & (not shifted), vectors)
         kinds["shifted"] = ((access == CONTIGUOUS) & shifted, vectors)
@@ -359,20 +360,12 @@ class Geometry:
             kinds = np.where(candidates.layout(number) == alternative, np.where(found > 0, 1, 2), kinds)
         return kinds
 
-    def _memories(self, candidates: Candidates, out: Columns) -> None:
-        """Inputs in texture and in local memory where the device is a CPU, whose images are software."""
-        for kind in ("image", "local"):
-            flags = (floats(candidates.in_memory(kind, number)) for number, _ in self.inputs)
-            found = sum(flags, np.zeros(1, np.float32))
-            out[f"emulated:{kind}"] = np.asarray(found * np.float32(self.target.execution.has_one_memory), np.float32)
-
 
 def _held(live: Sequence[Vector]) -> Vector:
-    """Registers for values of operands: that with most passes one by one while those of the others stay.
+    """Registers for the values of operands: those of the operand with most pass one by one, the others' stay.
 
     A program that reads nothing computes its values, one by one as well.
     """
     if not live:
         return ONE
     return np.asarray(sum(live) - np.max(np.broadcast_arrays(*live), axis=0) + ONE, np.float32)
-

@@ -86,17 +86,13 @@ class Cover:
         for terms, size in zip(operand.dims, operand.shape, strict=True):
             points = ONE
             for axis, coef in terms:
-                steps = self._steps(level, axis)
+                key = (level, axis)
+                if key not in self._reach:
+                    self._reach[key] = [self.levels[level][axis] - ONE]
+                steps = self._reach[key][0]  # points of the axis in a tile after the first one
                 points = points + (steps if abs(coef) == 1 else np.float32(abs(coef)) * steps)
             sizes.append(np.minimum(points, np.float32(size)))
         return sizes
-
-    def _steps(self, level: str, axis: int) -> Vector:
-        """Points of an axis in a tile after the first one."""
-        key = (level, axis)
-        if key not in self._reach:
-            self._reach[key] = [self.levels[level][axis] - ONE]
-        return self._reach[key][0]
 
     def footprint(self, operand: Operand, level: str) -> Vector:
         """Elements of the operand that one tile touches: the box around them, or all where the access is unknown."""

@@ -94,6 +94,8 @@ class _Warps:
         rounds = np.ceil(groups / (self._resident() * units))
         local = floats(c.any_in_local_memory)
         images, converted = self._images()
+        # A kernel for the anchor, and one for each input that is copied or computed before.
+        before = [floats(self.c.staged(n)) for n, operand in self.inputs if not operand.is_packed_by_caller]
         counts = {
             "points": np.full(1, self.points, np.float32),
             "issued": warps * each,
@@ -105,7 +107,7 @@ class _Warps:
             "chain": rounds * each,
             "panels": rounds * np.exp2(self.known["panels"]) * local,
             "idle": np.ceil(groups / units) * units / groups,
-            "launches": self._launches(),
+            "launches": np.asarray(sum(before, start=ONE), np.float32),
             "converted": converted,
             "lane": self.lane,
         }
@@ -137,11 +139,6 @@ class _Warps:
         for limit in (UNIT_ITEMS / self.items, UNIT_REGISTERS / registers, UNIT_LOCAL / np.maximum(local, 1)):
             found = np.minimum(found, np.floor(limit))
         return np.asarray(np.maximum(found, 1), np.float32)
-
-    def _launches(self) -> Vector:
-        """Kernels: one for the anchor, one for each input that is copied or computed before."""
-        before = [floats(self.c.staged(n)) for n, operand in self.inputs if not operand.is_packed_by_caller]
-        return np.asarray(sum(before, start=ONE), np.float32)
 
     # ---------------------------------------------------------------- memory
 

@@ -96,7 +96,7 @@ def _not_of_zeros(stmt: Stmt, spread: _Spread) -> tuple[Expr, ...]:
 
 
 def _periodic(value: Expr) -> tuple[Expr, ...]:
-    """Of a value that is 0 unless a condition holds, the parts of the condition with a remainder."""
+    """The conjuncts with a remainder in the condition without which a value is 0; empty for other values."""
     if not (isinstance(value, Call) and value.name == "if_then_else"):
         return ()
     cond, _, other = value.args

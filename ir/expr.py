@@ -8,7 +8,7 @@
            | Binary(op, a, b)                  + - * / // % min max  == != < <= > >=  and or
            | Not(a)
            | Select(cond, a, b)                both sides are evaluated
-           | Call(name, args, dtype)           if_then_else, masked_load (both lazy), exp, dot_4x8packed_us, ...
+           | Call(name, args, dtype)           if_then_else, masked_load, load_within (lazy), exp, dot_4x8packed_us, ...
            | Cast(dtype, a)
            | Load(buffer, indices)             T.Buffer read
            | Ramp(base, stride, lanes)         base, base + stride, ...
@@ -451,6 +451,19 @@ def as_conditional(masked: Call) -> Call:
     zero, count = const(0, dtypes.element(masked.dtype)), dtypes.lanes(masked.dtype)
     beside = other[0] if other else zero if count == 1 else Broadcast(zero, count)
     return Call("if_then_else", (cond, load, beside), masked.dtype)
+
+
+def where_within(call: Call) -> Call:
+    """A load of what lies within its buffer, as the masked load that it is."""
+    (load,) = call.args
+    assert isinstance(load, Load)
+    lanes, parts = dtypes.lanes(load.dtype), list[Expr]()
+    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+        ends = (Const(end, dtypes.element(index.dtype)) for end in (0, extent))
+        first, behind = (Broadcast(end, lanes) if dtypes.lanes(index.dtype) > 1 else end for end in ends)
+        parts += [Binary("<=", first, index), Binary("<", index, behind)]
+    wide = [Broadcast(p, lanes) if dtypes.lanes(p.dtype) < lanes > 1 else p for p in parts]
+    return Call("masked_load", (all_of(wide), load), call.dtype)
 
 
 def all_of(conds: Sequence[Expr]) -> Expr:

@@ -33,12 +33,14 @@ Where items come one after the other each updates it by its own `e`, which is th
 MULTIPLY_ACCUMULATE = "multiply_accumulate"
 """``f(a, b, c)``: ``a * b + c`` of floats, rounded once, written over `c`, which is what a register holds."""
 FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE)
-"""All that a call may name, but for the lazy ``if_then_else`` and the two below."""
+"""All that a call may name, but for the lazy ``if_then_else`` and those below."""
 MASKED_LOAD = "masked_load"
 """``f(c, A[i], b)``: in the lanes where `c` holds what is loaded, in others, where nothing is read, those of `b`, or 0.
 
 One condition may be that of all lanes.
 """
+LOAD_WITHIN = "load_within"
+"""``f(A[i])``: in the lanes where `i` lies in `A` what is loaded, in others, where nothing is read, 0."""
 PREFETCH = "prefetch"
 """``f(A[i])``, as a statement: memory that is asked for ahead of time, also beyond the end of `A`; nothing is read."""
 
@@ -47,3 +49,7 @@ BARRIERS = ("barrier_shared", "barrier_global", "barrier_shared_global")
 
 What they have written to memory of these scopes is seen by all.  Items that come one after the other wait for nobody.
 """
+SIGNAL_FENCE = "signal_fence"
+"""``f()``, as a statement: no instruction, but what was loaded before it is loaded again behind it."""
+STATEMENT_CALLS = (*BARRIERS, SIGNAL_FENCE)
+"""Calls without arguments that are statements."""

@@ -38,7 +38,8 @@ class DotProduct:
     """An instruction that adds the products of four bytes and four others, or of two bfloat16, to each lane of 32 bits.
 
     It takes operands of these `signs`, in the one order or the other, in vectors of these `bits`, the widest first.
-    With `in_pairs` it multiplies 16 bits and adds two products: bytes are widened first, and it is needed twice.
+    With `in_pairs` it multiplies 16 bits and adds two products: bytes are widened first, and it is needed twice; to the
+    lanes it adds them itself if it `accumulates`.
     """
 
     name: str
@@ -46,6 +47,7 @@ class DotProduct:
     signs: tuple[str, ...]
     bits: tuple[int, ...]
     in_pairs: bool = False
+    accumulates: bool = True
 
     def takes(self, signs: str) -> bool:
         """Whether it multiplies operands of these signs."""
@@ -76,8 +78,10 @@ DOT_PRODUCTS = (
     DotProduct("sdot", ("dotprod",), ("ss",), (128,)),
     DotProduct("udot", ("dotprod",), ("uu",), (128,)),
     DotProduct("usdot", ("i8mm",), ("us",), (128,)),
-    DotProduct("vpmaddwd", ("avx512bw",), SIGNS, (512, 256, 128), in_pairs=True),
-    DotProduct("vpmaddwd", ("avx2",), SIGNS, (256, 128), in_pairs=True),
+    DotProduct("vpdpwssd", ("avx512vnni", "avx512vl"), SIGNS, (512, 256, 128), in_pairs=True),
+    DotProduct("vpdpwssd", ("avxvnni",), SIGNS, (256, 128), in_pairs=True),
+    DotProduct("vpmaddwd", ("avx512bw",), SIGNS, (512, 256, 128), in_pairs=True, accumulates=False),
+    DotProduct("vpmaddwd", ("avx2",), SIGNS, (256, 128), in_pairs=True, accumulates=False),
     DotProduct("vdpbf16ps", ("avx512bf16", "avx512vl"), (PAIRS,), (512, 256, 128)),
 )
 """Dot products of CPUs; of several that take the same operands the first is used."""

@@ -57,14 +57,13 @@ def layout_picture(
     *,
     physical_shape: Sequence[int] | None = None,
     name: str = "B",
-    dtype: str = "float32",
     title: str = "",
 ) -> str:
     """The SVG picture of a buffer of `shape` in a layout; arguments as for `transform_layout`.
 
     Raises LayoutError for what is no layout, and ValueError for more than `LARGEST` elements.
     """
-    change = make_change(Buffer(name, tuple(shape), dtype), index_map, pad_value, physical_shape)
+    change = make_change(Buffer(name, tuple(shape)), index_map, pad_value, physical_shape)
     if change.new.size > LARGEST:
         raise ValueError(f"a picture shows at most {LARGEST} elements, but {name} has {change.new.size}")
     heading = title or f"{name}[{', '.join(map(str, shape))}] by {change.index_map.text}"

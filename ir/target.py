@@ -162,6 +162,17 @@ class Target(metaclass=_FromText):
         return self.kind == "opencl" and AVX512_BUILTINS in self.features.split()
 
     @property
+    def computed_as_float(self) -> frozenset[str]:
+        """Floats of 16 bits that an OpenCL device computes as float32 and rounds after every operation."""
+        native = "cl_khr_fp16" in self.features.split()
+        return frozenset(("bfloat16",) if native else ("bfloat16", "float16"))
+
+    def has_masked_vectors(self, dtype: str) -> bool:
+        """Whether the compiler of an OpenCL device loads and stores lanes of such vectors by one instruction."""
+        base = dtypes.element(dtype) in ("float32", "float64", "int32")
+        return self.has_avx512_builtins and base and dtypes.nbytes(dtype) in (16, 32, 64)
+
+    @property
     def has_thread_pool(self) -> bool:
         """Whether kernels for an OpenCL device of the CPU run on stridesmith's own threads, not on the driver's."""
         return self.kind == "opencl" and THREAD_POOL in self.features.split()

@@ -26,7 +26,7 @@ from .expr import (
     Undef,
     Var,
 )
-from .functions import BARRIERS, FUNCTIONS, MASKED_LOAD, PAIR_CALLS, PREFETCH
+from .functions import FUNCTIONS, LOAD_WITHIN, MASKED_LOAD, PAIR_CALLS, PREFETCH, STATEMENT_CALLS
 
 _LEVELS = {"or": 1, "and": 2, "not": 3, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 _LEVELS.update(dict.fromkeys(COMPARISONS, 4))
@@ -118,11 +118,11 @@ class Texts:
     def _call(self, e: Call) -> str:
         if e.name == "if_then_else" and len(e.args) == 3 and e.dtype == e.args[1].dtype:
             return f"T.if_then_else({self(e.args[0])}, {self._args(e.args[1:])})"
-        if e.name in BARRIERS and not e.args:
+        if e.name in STATEMENT_CALLS and not e.args:
             return f"T.{e.name}()"
         if e.name == MASKED_LOAD and len(e.args) in (2, 3) and e.dtype == e.args[1].dtype:
             return f"T.masked_load({self(e.args[0])}, {self._args(e.args[1:])})"
-        if e.name in (*FUNCTIONS, PREFETCH) and e.args and all(a.dtype == e.dtype for a in e.args):
+        if e.name in (*FUNCTIONS, LOAD_WITHIN, PREFETCH) and e.args and all(a.dtype == e.dtype for a in e.args):
             return f"T.{e.name}({self._args(e.args, exact=True)})"
         if e.name in PAIR_CALLS and len(e.args) == 3 and e.dtype == e.args[2].dtype:
             return f"T.{e.name}({', '.join(map(self.typed, e.args))})"

@@ -27,14 +27,15 @@ from .expr import (
     Var,
 )
 from .functions import (
-    BARRIERS,
     BIT_CALLS,
     DOT_CALLS,
     FUNCTIONS,
+    LOAD_WITHIN,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
     PREFETCH,
+    STATEMENT_CALLS,
     SUBGROUP_CALLS,
 )
 from .node import children
@@ -113,11 +114,11 @@ def _call(e: Call) -> None:
             raise TypeFault(f"`{expr_text(e)}` must be a condition and two values of its own type")
         _choice(e, *e.args)
         return
-    if e.name in BARRIERS:
+    if e.name in STATEMENT_CALLS:
         if e.args or e.dtype != "int32":
             raise TypeFault(f"`{e.name}` takes no arguments")
         return
-    if e.name in (MASKED_LOAD, PREFETCH):
+    if e.name in (MASKED_LOAD, LOAD_WITHIN, PREFETCH):
         _access(e)
         return
     if e.name not in FUNCTIONS:
@@ -145,14 +146,16 @@ def _call(e: Call) -> None:
 
 
 def _access(e: Call) -> None:
-    """A load under a condition, or of memory ahead of time."""
+    """A load under a condition, of what lies within its buffer, or of memory ahead of time."""
     load = e.args[e.name == MASKED_LOAD] if len(e.args) in ((2, 3) if e.name == MASKED_LOAD else (1,)) else None
     if not isinstance(load, Load) or load.dtype != e.dtype:
         what = "a condition, a load and what else there is, all" if e.name == MASKED_LOAD else "one load"
         raise TypeFault(f"`{expr_text(e)}` must have {what} of its own type")
     if e.name == MASKED_LOAD:
         _choice(e, e.args[0], load, e.args[-1])
-    elif dtypes.lanes(load.dtype) > dtypes.lanes(load.buffer.dtype):
+    elif e.name == LOAD_WITHIN and dtypes.lanes(load.buffer.dtype) > 1:
+        raise TypeFault(f"`{expr_text(e)}` reads elements of several lanes, which lie within a buffer or not")
+    elif e.name == PREFETCH and dtypes.lanes(load.dtype) > dtypes.lanes(load.buffer.dtype):
         raise TypeFault(f"`{expr_text(e)}` names one element, from which memory is fetched")
 
 

@@ -65,7 +65,7 @@ def forms(
 
 
 def fastest_of(made: Sequence[Network], target: Target, db: str | None = None, tuning: bool = False) -> Network:
-    """Of several forms of a network the one that was measured to be the fastest (`models.forms`)."""
+    """The fastest of several forms of a network, as measured (`models.forms`)."""
     from ..search.records.database import Database
     from .forms import fastest
 

@@ -132,7 +132,7 @@ class CostTables:
         return Costs(tuple(operators), copies, outside)
 
     def chosen(self, agreement: Agreement) -> Iterator[tuple[Kind, Combination]]:
-        """The combinations that an agreement runs, as often as it does; none where it found nothing.
+        """The kind and the layouts of each operator and copy under an agreement; none where it found nothing.
 
         What only moves elements and has nothing to do is left out.
         """

@@ -71,7 +71,7 @@ def _followers(network: Network, target: Target) -> Iterator[Network]:
 
 
 def _readers(network: Network, target: Target) -> Iterator[Network]:
-    """Networks in which any operator is merged with one that it reads."""
+    """The networks in which some operator is merged with one whose result it reads."""
     for node in network.nodes:
         if isinstance(node, Operator):
             yield from _merging_into(network, node, target)
@@ -105,7 +105,7 @@ def _may_merge(network: Network, first: Operator, second: Operator) -> bool:
     if _reduces(first.func) and _reduces(second.func):
         return _reads_once(first.func) and _reads_once(second.func)
     if not _reduces(first.func) and not _reduces(second.func):
-        return _is_cheap(first.func) or not _repeats(second, passed)
+        return operations(first.func) <= CHEAP or not _repeats(second, passed)
     return True
 
 
@@ -118,10 +118,6 @@ def _reduces(func: PrimFunc) -> bool:
 def _computes_nothing(func: PrimFunc) -> bool:
     """Whether each value of a program is an element, a number, or chosen among these; conversions cost nothing."""
     return not _reduces(func) and operations(func) == 0
-
-
-def _is_cheap(func: PrimFunc) -> bool:
-    return operations(func) <= CHEAP
 
 
 @remembered

@@ -181,7 +181,7 @@ class LayoutSearch:
         return all(self._measured(*at) < inf for at in self.tables.chosen(agreement))
 
     def _rules(self) -> Iterator[tuple[Form, Prefers]]:
-        """For each form that there is, the alternatives that have it; a tensor without one lies as ONNX has it."""
+        """Each form of a layout, with the alternatives of every tensor that have it; ONNX's layout without any."""
         forms = dict.fromkeys(layout.form for some in self.alternatives.values() for layout in some if len(some) > 1)
         for form in forms:
             yield form, {
@@ -343,7 +343,7 @@ class LayoutSearch:
         return price
 
     def _guess(self, kind: Kind, layouts: Combination, price: Price, carried: float) -> float:
-        """What a combination may take, from those that it resembles."""
+        """The time that a combination may take, guessed from combinations that resemble it."""
         if kind not in self.tables.grids:
             return PER_NEST_US + sum(_nbytes(kind, k, layout) for k, layout in enumerate(layouts)) / BYTES_PER_US
         grid, base = self.tables.grids[kind], self.base.get(kind)

@@ -165,7 +165,7 @@ class Network:
         return replace(self, nodes=nodes, tensors=self.tensors if tensors is None else tensors)
 
     def with_branches(self, change: Callable[[Network], Network]) -> Network:
-        """The network with those of its branches as `change` makes them."""
+        """The network with `change` applied to the networks of its branches."""
         if not any(isinstance(node, Branches) for node in self.nodes):
             return self
         return self.with_nodes(tuple(n.mapped(change) if isinstance(n, Branches) else n for n in self.nodes))
@@ -181,7 +181,7 @@ def _signature(node: Node) -> str:
 
 
 def named_apart(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """The nodes with names of their own: one whose name an earlier node has gets that of its first result as well."""
+    """The nodes with unique names: where an earlier node has the same, that of the first result is appended."""
     found: list[Node] = []
     taken: set[str] = set()
     for node in nodes:
@@ -202,12 +202,7 @@ def problems(network: Network) -> Iterator[str]:
     for name in (*network.inputs, *network.constants, *network.outputs):
         if name not in network.tensors:
             yield f"`{name}` is no tensor of the network"
-    for name, array in network.constants.items():
-        tensor = network.tensors.get(name)
-        told = "bfloat16" if tensor and tensor.dtype == "bfloat16" and array.dtype == np.uint16 else str(array.dtype)
-        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):  # NumPy has the bits of bfloat16
-            found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
-            yield f"constant `{name}` is {found}, its tensor {wanted}"
+    yield from _wrong_constants(network)
     for node in network.nodes:
         for name in node.inputs:
             if name not in known:
@@ -224,6 +219,16 @@ def problems(network: Network) -> Iterator[str]:
     for name in network.outputs:
         if name not in known:
             yield f"nothing computes the output `{name}`"
+
+
+def _wrong_constants(network: Network) -> Iterator[str]:
+    """Where the array of a constant has another shape or type than its tensor."""
+    for name, array in network.constants.items():
+        tensor = network.tensors.get(name)
+        told = "bfloat16" if tensor and tensor.dtype == "bfloat16" and array.dtype == np.uint16 else str(array.dtype)
+        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):  # NumPy has the bits of bfloat16
+            found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
+            yield f"constant `{name}` is {found}, its tensor {wanted}"
 
 
 def _misfits_of(network: Network, node: Branches, part: Network) -> Iterator[str]:

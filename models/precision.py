@@ -220,17 +220,13 @@ def _retyped(func: PrimFunc, narrow: frozenset[str], dtype: str) -> PrimFunc:
         if isinstance(node, Load) and node.buffer.name in narrow:
             return Cast(WIDE, node)
         if isinstance(node, Store) and node.buffer.name in narrow:
-            return replace(node, value=_stored(node.value, dtype))
+            # What is of this type already only moves.
+            moved = _moved(node.value, dtype)
+            return replace(node, value=Cast(dtype, node.value) if moved is None else moved)
         return node
 
     result: PrimFunc = transform(func, visit)
     return result
-
-
-def _stored(value: Expr, dtype: str) -> Expr:
-    """A value rounded to a type; what is of this type already only moves."""
-    moved = _moved(value, dtype)
-    return Cast(dtype, value) if moved is None else moved
 
 
 def _moved(value: Expr, dtype: str) -> Expr | None:

@@ -98,7 +98,7 @@ def tune_network(
     from ..search.records.database import Database
     from ..search.tuning.clock import Clock, crowding
     from ..search.tuning.interruption import error_of, heard, uninterrupted
-    from ..search.tuning.scheduler import Scheduler
+    from ..search.tuning.scheduler import Scheduler, Terms
     from ..search.tuning.trace import check_writable, traced
     from ..search.workers.executor import RayExecutor
     from ..search.workers.timeline import Timeline
@@ -116,10 +116,7 @@ def tune_network(
             racing = racing_seconds(seconds) if guide.has_choices else 0.0
             making = (MAKING + MAKING_EACH * len(network.nodes)) * crowding()
             ending = racing + min(making, LARGEST_RACING * seconds)
-            scheduler = Scheduler(
-                guide.first_tasks(), database, executor, clock,
-                seed=seed, emit=emit, guide=guide, ending=ending,
-            )  # fmt: skip
+            scheduler = Scheduler(guide.first_tasks(), database, executor, clock, Terms(seed, emit, ending), guide)
             tracing = traced(trace, network.name, timeline, clock, emit)
             with tracing, _best_kept(guide, scheduler, earlier, database):
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
@@ -264,7 +261,7 @@ def _models(
     network: Network, wholes: dict[str, Chosen], built: Mapping[str, tuple[Network, dict[str, Kernel]]],
     target: Target, clock: Clock,
 ) -> dict[str, Model]:  # fmt: skip
-    """Whole models, the first one, and others while there is time for a race.
+    """Models of the whole networks: the first one, and others while there is time for a race.
 
     What is found of operators that are faster with memory of their own goes into `wholes`.
     """

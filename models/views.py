@@ -107,7 +107,7 @@ class Sharing:
 
     @property
     def shared(self) -> frozenset[str]:
-        """Tensors that are parts of others, and those that have parts."""
+        """The tensors that lie inside of others, and those inside of which others lie."""
         return frozenset({*self.inside, *(name for name, _ in self.inside.values())})
 
 
@@ -128,13 +128,13 @@ def sharing_of(network: Network, target: Target) -> Sharing:
 
 
 class _Parts:
-    """Which tensors of an operator that only moves may lie in which other ones."""
+    """Finds tensors of operators that only move elements which may lie inside of other tensors."""
 
     def __init__(self, network: Network, sharing: Sharing, granule: int) -> None:
         self.network, self.sharing, self.granule = network, sharing, granule
 
     def links(self, node: Operator) -> dict[str, tuple[str, int]]:
-        """Tensors with their places in others, so that the operator has nothing to do; empty where it has."""
+        """Tensors inside of others, with their places, for which the operator need not run; empty if it must."""
         found = moves(node.func)
         if not found or len(node.outputs) != 1 or any(name in self.network.constants for name in node.inputs):
             return {}
@@ -142,8 +142,10 @@ class _Parts:
             return {}
         (result,) = node.outputs
         counts: dict[tuple[str, int], int] = {}
+        lying = self._layout(result)
+        size = lying.nbytes // max(1, prod(lying.argument.physical_shape))
         for move in found:
-            place = node.inputs[move.source], move.distance * self._itemsize(result)
+            place = node.inputs[move.source], move.distance * size
             counts[place] = counts.get(place, 0) + move.count
         distances = dict(counts.keys())
         if len(distances) < len(counts):
@@ -191,7 +193,3 @@ class _Parts:
 
     def _size(self, name: str) -> int:
         return prod(self.network.tensors[name].shape)
-
-    def _itemsize(self, name: str) -> int:
-        lying = self._layout(name)
-        return lying.nbytes // max(1, prod(lying.argument.physical_shape))

@@ -321,8 +321,8 @@ def _nests(func: PrimFunc, blocks: Sequence[Block]) -> list[Stmt]:
 
 
 def _program(func: PrimFunc, name: str, nests: Sequence[Stmt], results: Sequence[Buffer]) -> PrimFunc:
-    """Nests of a program as one of their own, whose parameters are those that they use, what they read that none of
-    them computes, and the `results`."""
+    """A program of some nests of another one: its parameters are those that the nests use, buffers that they read and
+    do not write, and the `results`."""
     body = seq(nests)
     written, read = written_buffers(body), read_buffers(body)
     inside = tuple(buffer for buffer in func.body.allocs if buffer in written and buffer not in results)
@@ -342,7 +342,7 @@ def _nest(name: str, extents: Mapping[Var, int], store: Store, taken: set[str], 
 
 
 def _named(letter: str, count: int, taken: set[str]) -> tuple[Var, ...]:
-    """So many variables with names that are not taken."""
+    """`count` variables with names that are not taken, which are taken from then on."""
     found = []
     for number in range(count):
         found.append(Var(fresh(f"{letter}{number}", taken)))

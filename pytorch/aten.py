@@ -30,7 +30,7 @@ def _unary(op: str, **values: Any) -> Convert:
 
 
 def _with(op: str, **arguments: str) -> Convert:
-    """Of one tensor, with attributes that are arguments by other names."""
+    """A conversion to `op` of the tensor `self`; its attributes are arguments of the call, by their names there."""
 
     def convert(call: Call) -> Result:
         return call.last(op, [call.tensor("self")], **{name: call[source] for name, source in arguments.items()})
@@ -78,7 +78,7 @@ def _rsqrt(call: Call) -> Result:
 
 
 def _sign(call: Call) -> Result:
-    """That of what is no number is 0, which it is not in ONNX."""
+    """PyTorch's sign: 0 for NaN, where ONNX has NaN."""
     tensor = call.tensor("self")
     call.require_result(call.type(tensor).dtype)
     return call.last("Sign", [tensor], None, OWN_DOMAIN)
@@ -321,9 +321,10 @@ def _expand(call: Call) -> Result:
     return call.last("Expand", [call.tensor("self")])
 
 
-def _sliced(call: Call, tensor: str, axis: int, start: int, end: int, step: int, shape: Sequence[int]) -> str:
-    wanted = [call.constant(np.array([number], np.int64)) for number in (start, end, axis, step)]
-    return call.part("Slice", [tensor, *wanted], shape)
+def _sliced(call: Call, axis: int, taken: slice, shape: Sequence[int]) -> str:
+    """The elements of `self` whose places along an axis a slice takes."""
+    numbers = (taken.start, taken.stop, axis, taken.step)
+    return call.part("Slice", [call.tensor("self"), *(call.constant(np.array([n], np.int64)) for n in numbers)], shape)
 
 
 def _slice(call: Call) -> Result:
@@ -332,7 +333,7 @@ def _slice(call: Call) -> Result:
     start, end = ((call.numbers(name) or [default])[0] if call.has(name) else default
                   for name, default in (("start", 0), ("end", shape[axis])))  # fmt: skip
     start, end, _ = slice(start, end).indices(shape[axis])
-    return _sliced(call, call.tensor("self"), axis, start, end, step, call.result().shape)
+    return _sliced(call, axis, slice(start, end, step), call.result().shape)
 
 
 def _select(call: Call) -> Result:
@@ -340,7 +341,7 @@ def _select(call: Call) -> Result:
     axis, (index,) = call.axis("dim", len(shape)), call.numbers("index")
     start = index % shape[axis]
     kept = [1 if at == axis else extent for at, extent in enumerate(shape)]
-    return call.last("Reshape", [_sliced(call, call.tensor("self"), axis, start, start + 1, 1, kept)])
+    return call.last("Reshape", [_sliced(call, axis, slice(start, start + 1, 1), kept)])
 
 
 def _cat(call: Call) -> Result:
@@ -352,7 +353,7 @@ def _cat(call: Call) -> Result:
 
 
 def _stack(call: Call) -> Result:
-    """Each with a new dimension, one after the other."""
+    """A concatenation of the tensors, each with a new dimension of extent 1."""
     rank = len(call.result().shape)
     axis = call.axis("dim", rank)
     wide = [1 if at == axis else extent for at, extent in enumerate(call.result().shape)]

@@ -199,7 +199,9 @@ def divide(
 def _compiled(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compiled:
     """The graph with kernels for all parts that won their race; raises Left where there is none."""
     captured = capture(module, example_inputs)
-    plain = fx.GraphModule(captured.aten, _copy(captured.aten.graph))
+    made = fx.Graph()
+    made.output(made.graph_copy(captured.aten.graph, {}))
+    plain = fx.GraphModule(captured.aten, made)
     found = divide(captured.aten, captured.values, options.target, options.winograd)
     kept = [caller for part in found.parts if (caller := _tried(found, part, options)) is not None]
     if not kept:
@@ -308,7 +310,7 @@ def model_of(part: Part, options: Options) -> Model | None:
 
 
 class Guarded:
-    """A graph whose weights are inside of its kernels, as long as they are what they were.
+    """A graph whose kernels hold its weights, and are used while none of these has changed.
 
     When one was written to, or is another tensor now, PyTorch runs the graph from then on.
     """
@@ -328,12 +330,6 @@ class Guarded:
             )
             self._weights, self._run, self._kept = None, self._plain, []
         return self._run(*given)
-
-
-def _copy(graph: fx.Graph) -> fx.Graph:
-    made = fx.Graph()
-    made.output(made.graph_copy(graph, {}))
-    return made
 
 
 def _agree(ours: Any, theirs: Sequence[Tensor], outputs: Sequence[int]) -> bool:

@@ -71,7 +71,7 @@ def in_c_order(node: fx.Node) -> fx.Node:
 
 
 def random_like(value: Tensor) -> Tensor:
-    """A tensor that lies in memory as one does that is only known by its type."""
+    """A random tensor with the shape, strides and type of `value`, which may have no data."""
     shape, strides = value.shape, value.stride()
     spanned = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
     if value.is_floating_point():

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 GOOD = 0.85
 """Of the roof: from here on there is little to gain."""
-WORTH_TELLING = 1.04
-FEW_TRIALS = 128
+WORTH_TELLING = 1.04  # a factor, a choice: about `compare.TRIAL_SPREAD`
+FEW_TRIALS = 128  # a choice: half of `settings.DEFAULT_TRIALS`
 RESOURCES = {
     "fma": "the arithmetic units", "latency": "sums that wait for their last value", "loads": "loads from the cache",
     "stores": "stores", "issue": "the number of instructions",

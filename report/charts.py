@@ -22,8 +22,8 @@ Rows = list[dict[str, Any]]
 
 MOST_POINTS = 600
 """Of a longer search, points that are no gain are thinned out, and failures beyond as many as well."""
-MOST_DECISIONS = 14
-MOST_RUNS = 12
+MOST_DECISIONS = 14  # on one screen
+MOST_RUNS = 12  # on one screen
 ACCENT, FAINT, WARM, COOL = "@accent", "@faint", "@warm", "@cool"
 FAILURE_COLOURS = ["@fail0", "@fail1", "@fail2", "@fail3", "@fail4", "@fail5", "@fail6", "@fail7"]
 ACTIVITY_COLOURS = ["@act0", "@act1", "@act2", "@act3", "@act4", "@act5", "@act6"]

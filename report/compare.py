@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..search.records.record import Record
     from ..search.records.run_facts import RunFacts
 
-ALPHA = 0.01
+ALPHA = 0.01  # of a difference that is told of equals, a choice
 SPREAD = 0.006
 """Standard deviation of the log ratio of two races of one kernel that nothing disturbs, which samples do not show."""
 SIDE_BY_SIDE = 0.002
@@ -155,7 +155,7 @@ def _ratio(a: Record, b: Record, spread: float, races: Races | None) -> Ratio:
 
 
 def _disturbance(samples: Sequence[float]) -> float:
-    """By how much a race may be off as a whole, as log ratio."""
+    """The log ratio by which a race may be off as a whole, seen from how far its median is above its fastest sample."""
     if not samples:
         return 0.0
     least, middle = np.quantile(samples, (FASTEST, 0.5))
@@ -176,7 +176,7 @@ def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races | N
 
 
 def _holm(p_values: Mapping[Key, float], alpha: float) -> dict[Key, float]:
-    """At which level each is tested: `alpha` over how many are left, until the first that does not pass."""
+    """Holm's level for each p-value: `alpha` over how many are left, until the first that does not pass."""
     levels: dict[Key, float] = {}
     left, stopped = len(p_values), 0.0
     for key, p_value in sorted(p_values.items(), key=lambda item: item[1]):

@@ -108,7 +108,7 @@ def quantile(p: float, freedom: float) -> float:
 
 
 def _variance(logs: NDArray[np.float64]) -> float:
-    """Of the median of these samples."""
+    """The variance of the median of these samples."""
     ordered, count = np.sort(logs), len(logs)
     if count == 1:
         return 0.0

@@ -92,13 +92,8 @@ def _drawn(
         change = make_change(Buffer(name, tuple(logical), "float32"), index_map, pad_value, tuple(physical))
     except LayoutError:
         return None
-    return Picture(
-        name, role, tuple(logical), tuple(physical), change.index_map.text, _pad_text(pad_value), _svg(change)
-    )
-
-
-def _pad_text(pad_value: Any) -> str:
-    return "" if pad_value is None else str(pad_value)
+    padding = "" if pad_value is None else str(pad_value)
+    return Picture(name, role, tuple(logical), tuple(physical), change.index_map.text, padding, _svg(change))
 
 
 # --- the drawing --------------------------------------------------------------------------------

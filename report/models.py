@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..models.run.model import Model
     from ..models.run.report import Row
 
-MOST_PICTURES = 24
+MOST_PICTURES = 24  # a choice, for the size of the page
 MOST_ROWS = 500
 """Operators in the table, the slowest; a row takes about a kilobyte of the page."""
 REASONS = {

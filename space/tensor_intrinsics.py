@@ -61,7 +61,7 @@ class TensorIntrin:
 
     @staticmethod
     def get(name: str) -> TensorIntrin:
-        """The intrinsic of this name.  Raises ScheduleError with those that there are."""
+        """The intrinsic of this name.  Raises ScheduleError, which lists the known ones."""
         if name in TensorIntrin._known:
             return TensorIntrin._known[name]
         if name not in BUILTIN:

@@ -18,7 +18,7 @@ Call = tuple[int, tuple[str, ...], str, list[Any], dict[str, Any]]
 
 
 def call_text(schedule: str, primitive: Primitive, arguments: Mapping[str, Any], results: Sequence[str]) -> str:
-    """One instruction; functions that are kept as text are written as functions."""
+    """The text of an instruction; arguments that hold functions as text are written as functions."""
     parts: list[str] = []
     for name, parameter in primitive.signature.parameters.items():
         if name not in arguments:

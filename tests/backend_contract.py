@@ -51,7 +51,7 @@ def buffers_have_names_and_physical_shapes(target: Target) -> None:
     """Parameters come first, then workspaces, each with its shape and type."""
     found = bound(doubled(), target)
     assert found.names == ("a", "out", "room")
-    assert [(found.read(k).shape, found.read(k).dtype) for k in range(3)] == [
+    assert [(found.read(k).shape, found.read(k).dtype.type) for k in range(3)] == [
         ((SIZE,), np.float32), ((SIZE,), np.float32), ((4,), np.float32)
     ]  # fmt: skip
 

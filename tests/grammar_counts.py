@@ -22,7 +22,7 @@ def _classes() -> list[str]:
 GRAMMAR: tuple[str, ...] = (
     *_classes(),
     *(f"operator {op}" for op in BINARY_OPS),
-    *(f"call {name}" for name in (*MATH_CALLS, "if_then_else", "masked_load", "multiply_accumulate")),
+    *(f"call {name}" for name in (*MATH_CALLS, "if_then_else", "masked_load", "load_within", "multiply_accumulate")),
     *(f"type {name}" for name in dtypes.SCALAR_TYPES),
     *(f"vector of {name}" for name in dtypes.SCALAR_TYPES),
     *(f"buffer of {name}" for name in dtypes.SCALAR_TYPES),

@@ -21,7 +21,7 @@ from stridesmith.ir.isa import VECTORS
 from stridesmith.ir.node import transform
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
-from stridesmith.ir.target import Target
+from stridesmith.ir.target import AVX512_BUILTINS, BYTE_DOTS, Target
 from stridesmith.ir.verify.rules import verify
 
 
@@ -48,6 +48,24 @@ MACHINES = {
 """A processor for every row of the tables of instruction sets and of dot products, also such as this machine lacks."""
 
 
+def opencl(name: str, features: str, **facts: Any) -> Target:
+    """An OpenCL device with some extensions, and with images."""
+    return Target(
+        kind="opencl", name=name, features=f"cl_khr_fp64 {BYTE_DOTS} {features}", max_work_group=1024,
+        local_bytes=1 << 16, images=True, image_width=1 << 14, image_height=1 << 14, image_args=64,
+        image_types="float32 float16 int8 int16 int32 uint8", **facts,
+    )  # fmt: skip
+
+
+DEVICES = {
+    "opencl cpu": opencl("cpu", "", vector_bits=256, registers=16),
+    "opencl masks": opencl("masks", f"cl_khr_fp16 {AVX512_BUILTINS}", vector_bits=512, registers=32),
+    "opencl gpu": opencl("gpu", "cl_khr_fp16", vector_bits=128, registers=64, is_cpu_device=False, warp=32),
+    "opencl floats": opencl("floats", "", vector_bits=128, registers=64, is_cpu_device=False, warp=32),
+}
+"""OpenCL devices that differ in what legal programs are: by their masks, their vectors, their half floats."""
+
+
 class RandomPrograms(ProgramMaker):
     """Programs that a seed determines, in kinds of loops that a CPU has; vectorized ones may ask for masks."""
 
@@ -70,7 +88,7 @@ def meaning(program: Lowered, arrays: list[Any]) -> Outcome:
     """
     func = as_function(program)
     body = transform(func.body, _rounded_twice)
-    flat = [np.array(array).reshape(-1) for array in arrays]
+    flat = [np.array(array).reshape(p.shape) for array, p in zip(arrays, program.params, strict=True)]
     with np.errstate(all="ignore"):
         memory = execute(func.with_body(body), *flat, strict_state=False)
     found = {p.name: memory[p.name] for p in program.params}
@@ -96,4 +114,5 @@ def agree(lowered: Lowered, target: Target, arrays: list[Any]) -> bool:
 
 
 def lowered_for(func: PrimFunc, target: Target) -> Lowered:
-    return lower(func, target, strict=True)
+    """A program as it is lowered for a target; loops that an OpenCL device does not have are serial."""
+    return lower(func if target.kind == "cpu" else runnable(func, cpu=False), target, strict=True)

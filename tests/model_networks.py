@@ -28,7 +28,7 @@ def elementwise(name: str, shape: tuple[int, ...], value: str, inputs: tuple[str
     params = ", ".join(f'{b}: T.Buffer({shape}, "float32")' for b in (*inputs, "y"))
     axes = "\n".join(f"            v{n} = T.axis.spatial({extent}, i{n})" for n, extent in enumerate(shape))
     loops = ", ".join(f"i{n}" for n in range(len(shape)))
-    return ss.parse(f"""
+    return ss.parse(f"""  # type: ignore[return-value]
 @T.prim_func
 def {name}({params}):
     for {loops} in T.grid({", ".join(map(str, shape))}):

@@ -365,6 +365,8 @@ class ExpressionMaker:
         load = self.load(base, lanes)
         if load is None:
             return self.value(dtype, depth)
+        if dtypes.lanes(load.buffer.dtype) == 1 and self.chance(4):
+            return Call("load_within", (load,), dtype)
         by_lane = lanes > 1 and dtypes.lanes(load.buffer.dtype) == 1 and self.chance(2)
         with self.surely():
             cond = self.condition(lanes if by_lane else 1, depth)

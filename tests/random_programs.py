@@ -215,7 +215,8 @@ class ProgramMaker(ExpressionMaker):
     @contextmanager
     def only(self, iters: list[Iter]) -> Iterator[None]:
         """Inside, the block's own iterators are the only counting variables."""
-        outer, self.extents = self.extents, {one.var: one.extent for one in iters}
+        outer = self.extents
+        self.extents = {one.var: one.extent for one in iters}
         yield
         self.extents = outer
 
@@ -225,7 +226,8 @@ class ProgramMaker(ExpressionMaker):
         if not found or self.unsure:
             return self.store()
         buffer = self.pick(found)
-        iters, loops = [], []
+        iters: list[Iter] = []
+        loops: list[tuple[Var, int]] = []
         for extent in (*buffer.shape, self.number(1, 3)):
             loop = Var(self.name("r"))
             kind = "reduce" if len(iters) == len(buffer.shape) else "spatial"

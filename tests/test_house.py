@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -56,6 +58,32 @@ HOMES = {
 }
 HEAVY = (*HOMES, "pocl", "pydantic", "numpy.testing", "matplotlib")
 AT_ROOT = {"errors", "files", "forks", "invocation", "version"}
+MOST_ONCE = 330
+"""Of private functions of at most six lines, those that may be called once."""
+MANY = {
+    "backends/render/opencl/masks.py:chosen",
+    "backends/render/opencl/masks.py:write_under",
+    "commands/calls.py:compile",
+    "commands/calls.py:tune",
+    "models/api.py:compile",
+    "models/operators/products.py:product_of",
+    "models/operators/reductions.py:add_reduction",
+    "models/operators/resizing.py:_along",
+    "models/tuning.py:tune_network",
+    "pytorch/tuning.py:tune",
+    "pytorch/whole.py:compile",
+    "space/design/decision.py:add",
+    "space/design/rules.py:_sketches",
+    "space/primitives/compute.py:_nest_over",
+    "space/primitives/layout.py:transform_layout",
+    "space/primitives/reindex_cache.py:reindex_cache_read",
+    "space/primitives/reindex_cache.py:reindex_cache_write",
+    "space/primitives/sharing.py:transform_layout_everywhere",
+}
+"""Functions that may have more than six parameters."""
+METAPHORS = re.compile(
+    r"(?i)(?<![a-z])(rivals?|twins?|faces?|last[ _]words?|aside|mend(s|ed|ing)?|doubt(s|ful)?|hopeless)(?![a-z])"
+)
 NOT_SHIPPED = {"tests", "benchmarks", "docs", "build", "dist"}
 
 
@@ -267,14 +295,55 @@ def test_modules_are_described_and_of_readable_size(path: Path) -> None:
     assert text.count("\n") <= 600, f"{names(path)} has {text.count(chr(10))} lines"
 
 
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function of a module, methods and nested ones included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
 def test_functions_fit_a_screen() -> None:
     """Nine functions in ten are at most 30 lines long, and none is longer than 90."""
     lengths = {}
     for path in sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                lengths[f"{names(path)}:{node.name}"] = (node.end_lineno or 0) - node.lineno + 1
+        for node in functions(path):
+            lengths[f"{names(path)}:{node.name}"] = (node.end_lineno or 0) - node.lineno + 1
     ordered = sorted(lengths.values())
     assert ordered[len(ordered) * 9 // 10] <= 30
     longest = max(lengths, key=lambda name: lengths[name])
     assert lengths[longest] <= 90, f"{longest} has {lengths[longest]} lines"
+
+
+def test_steps_that_are_used_once_stand_where_they_are_used() -> None:
+    """Few private functions of at most six lines are called once and named nowhere else: those with telling names."""
+    once = []
+    for path in sources():
+        text = path.read_text(encoding="utf-8")
+        words, calls = Counter(re.findall(r"\b_\w+", text)), Counter(re.findall(r"\b(_\w+)\(", text))
+        for node in functions(path):
+            is_private = node.name.startswith("_") and not node.name.startswith("__")
+            if is_private and (node.end_lineno or 0) - node.lineno < 6 and words[node.name] == calls[node.name] == 2:
+                once.append(f"{names(path)}:{node.name}")
+    assert len(once) <= MOST_ONCE, f"{len(once)} are called once; write the newest where they are used"
+
+
+def test_functions_take_few_parameters() -> None:
+    """At most six, but for those in `MANY`: what belongs together is an object."""
+    many = set()
+    for path in sources():
+        for node in functions(path):
+            own = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            if len(own) - (own[:1] in (["self"], ["cls"])) > 6:
+                many.add(f"{names(path)}:{node.name}")
+    assert many <= MANY
+
+
+def test_things_are_called_by_the_names_of_the_field() -> None:
+    """No module and no page has a metaphor in the place of a name."""
+    pages = [*(CHECKOUT / "docs").rglob("*.md"), CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md"]
+    found = []
+    for path in [*sources(), *(page for page in pages if page.exists())]:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if METAPHORS.search(line.replace("in the face of uncertainty", "")):
+                found.append(f"{path.name}:{number}: {line.strip()}")
+    assert found == []

@@ -24,13 +24,14 @@ _CODES = ("OK", "WRONG_CPU", "BAD_POINTER", "NO_MEMORY")
 def header_text(library: Library) -> str:
     """The header file."""
     macro = library.name.upper()
+    rows = [f"  {macro}_{name} = {code}, /* {MESSAGES[code]} */" for code, name in enumerate(_CODES)]
     parts = [
         _comment(_opening(library)),
         f"#ifndef {macro}_H\n#define {macro}_H\n\n#include <stdint.h>\n\n"
         f'#ifdef __cplusplus\nextern "C" {{\n#endif\n',
         f'#define {macro}_VERSION "{__version__}"\n#define {macro}_INTERFACE {INTERFACE}\n'
         f"#define {macro}_THREADS {library.target.threads}\n",
-        _codes(macro),
+        "\n".join(["/* What every function returns. */", "enum {", *rows, "};", ""]),
         *(_function(library, function) for function in library.functions),
         _services(library.name, macro),
         _sizes(library),
@@ -73,11 +74,6 @@ def _opening(library: Library) -> str:
         "caller's thread. A child after fork() has a pool of its own. Idle threads sleep. Arrays are C-contiguous, "
         "aligned to their elements; 64 bytes are faster. An array that is written shares no memory with another one."
     )
-
-
-def _codes(macro: str) -> str:
-    rows = [f"  {macro}_{name} = {code}, /* {MESSAGES[code]} */" for code, name in enumerate(_CODES)]
-    return "\n".join(["/* What every function returns. */", "enum {", *rows, "};", ""])
 
 
 def _function(library: Library, function: Function) -> str:

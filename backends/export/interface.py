@@ -37,12 +37,13 @@ MESSAGES = {
 }
 """What the functions return."""
 SCRATCH_PLACES = 16
+"""Of memory that is kept between calls: so many threads may call at once without allocating, a choice."""
 
 
 def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has_pool: bool, system: str) -> str:
     """The text for all functions; `entries` are the symbols of the steps, by function and number."""
     parts = [_common(library, has_pool, system), _sizes(library)]
-    parts += [_constant(name, data) for name, data in library.constants.items()]
+    parts += [_bytes(f'@"constant.{name}"', data, 64) for name, data in library.constants.items()]
     keeping = [function for function in library.functions if function.scratch_bytes]
     parts += [_scratch_text(function, library, system) for function in keeping]
     parts += ["declare i32 @posix_memalign(ptr, i64, i64)", "declare void @free(ptr)"] if keeping else []
@@ -77,10 +78,6 @@ def _sizes(library: Library) -> str:
 def string(name: str, text: str) -> str:
     """A constant with the bytes of a C string."""
     return _bytes(f"@{name}", text.encode() + b"\0", 1)
-
-
-def _constant(name: str, data: bytes) -> str:
-    return _bytes(f'@"constant.{name}"', data, 64)
 
 
 def _bytes(name: str, data: bytes, align: int) -> str:

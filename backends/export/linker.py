@@ -41,7 +41,7 @@ STUBS: Mapping[str, tuple[str, ...]] = {
 _FLAGS = (
     "--as-needed", "-z", "defs", "-z", "nodelete", "-z", "now", "-z", "relro", "-z", "noexecstack", "--build-id=none",
 )  # fmt: skip
-SECONDS = 120
+SECONDS = 120  # for a linker, a choice
 
 
 class Linker(NamedTuple):

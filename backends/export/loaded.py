@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-ALIGNMENT = 64
+ALIGNMENT = 64  # a cache line, as in `backends.memory`
 _DTYPES = {"bfloat16": "uint16"}
 _SCALARS = {
     "bool": ctypes.c_uint8, "int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32,

@@ -26,7 +26,7 @@ from ...ir.functions import MULTIPLY_ACCUMULATE
 from ...ir.stmt import Stmt, Store, transform_statements
 from ...ir.target import Target
 
-FEW_REGISTERS = 16
+FEW_REGISTERS = 16  # those of SSE, AVX and AVX2 (`ir.isa.VECTORS`); there are 32 elsewhere
 
 
 def multiply_accumulates(stmt: Stmt, target: Target) -> Stmt:

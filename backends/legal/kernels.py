@@ -1,8 +1,8 @@
 """Programs for OpenCL devices: the passes over each of their kernels, and what no kernel may do.
 
 A kernel is a statement at the top of a program (see `work_items`).  Behind these passes it is settled which sums stay
-in registers, which loops are written out, what a subgroup does together, where work-items wait for each other, and
-which of them a loop leaves out.
+in registers, which loops are written out, what a subgroup does together, where work-items wait for each other, which of
+them a loop leaves out, and which vectors and masks there are.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ...ir.arith.intervals import Facts
 from ...ir.expr import Buffer, as_int
 from ...ir.node import rebuild
 from ...ir.stmt import For, Seq, Stmt, memories_written
 from ...ir.target import Target
 from .barriers import Memories, has_barrier, place_barriers
-from .checks import check_kernel
+from .checks import check_kernel, images
+from .lane_reads import Place
+from .native import native
 from .panels import keep_sums
 from .reductions import mark_reductions
 from .unrolling import keep_loops
-from .work_items import GUARDED, Work, is_serial, statements_at_top, work_of
+from .work_items import GUARDED, Work, is_serial, statements_at_top, subgroup_loops, work_of
+from .written_out import written_out
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,26 @@ def _guarded(stmt: Stmt, work: Work, meet: bool) -> Stmt:
     return replace(result, annotations=(*result.annotations, (GUARDED, 1)))
 
 
+def copies(kernel: Stmt, its: Setting) -> Stmt:
+    """Unrolled loops written out, with fences on devices whose compilers keep what they load.
+
+    Intel's runtime for CPUs does not put items of a kernel with a fence side by side, and a subgroup then reduces one
+    item's value; the compilers of GPUs spill in other ways.
+    """
+    target, as_images = its.target, images(kernel, its.buffers)
+    keeps = target.execution.keeps_what_it_loads and not subgroup_loops(kernel)
+    names = frozenset(its.buffers[number].name for number in as_images)
+    return written_out(kernel, target, names, target.registers if keeps else 0, Facts({}, strict=its.strict))
+
+
+def vectors(kernel: Stmt, its: Setting) -> Stmt:
+    """Vectors and masks as the device has them."""
+    as_images = images(kernel, its.buffers)
+    memories = {b.name: (b, "image" if n in as_images else "global") for n, b in enumerate(its.buffers)}
+    place = Place(its.target, Facts({}, strict=its.strict), memories_written(kernel), memories)
+    return native(kernel, place)
+
+
 PASSES: tuple[tuple[str, Callable[[Stmt, Setting], Stmt]], ...] = (
     ("panels", panels),
     ("reductions", lambda kernel, _: mark_reductions(kernel)),
@@ -69,6 +93,11 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Setting], Stmt]], ...] = (
     ("barriers", barriers),
     ("guards", lambda kernel, _: guards(kernel)),
 )
+LAST: tuple[tuple[str, Callable[[Stmt, Setting], Stmt]], ...] = (
+    ("copies", copies),
+    ("vectors", vectors),
+)
+"""Passes that only valid kernels come to."""
 
 
 def legal_kernels(name: str, body: Stmt, its: Setting) -> Stmt:
@@ -84,5 +113,7 @@ def legal_kernels(name: str, body: Stmt, its: Setting) -> Stmt:
             kernel = run(kernel, its)
         called = f"{name}_kernel" if len(kernels) == 1 else f"{name}_kernel_{number}"
         check_kernel(called, kernel, its.target, its.buffers)
+        for _, run in LAST:
+            kernel = run(kernel, its)
         made.append(kernel)
     return made[0] if len(made) == 1 else Seq(tuple(made))

@@ -21,6 +21,7 @@ from .kernels import Setting, legal_kernels
 from .masks import lane_masks
 from .offsets import offset_dots
 from .order import order_nests
+from .reliefs import reliefs
 from .transposes import transposes
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
     ("multiply_accumulates", multiply_accumulates),
     ("lane_masks", lane_masks),
     ("gathers", gathers),
+    ("reliefs", reliefs),
 )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from ...ir.expr import Expr, Load, Ramp, Shuffle, Var, binary, const
 from ...ir.stmt import For, Let, Seq, Stmt, Store
 from ...ir.target import Target
-from ..squares import exchanges, square_of
+from ..squares import Square, exchanges, square_of
 from .copies import with_copies
 
 
@@ -28,13 +28,18 @@ def transposes(stmt: Stmt, target: Target) -> Stmt:
 
 
 def _transposed(loop: For, tiles: frozenset[str], names: Iterator[str]) -> Stmt | None:
-    """The vectors of a square, exchanged in pairs until they are those of its target; None for any other loop."""
+    """The square that a loop copies, by conditions (1) and (2); None for any other loop."""
     square = square_of(loop)
     if square is None:
         return None
     ends = {square.source.memory, square.target.memory}
     if len(ends) < 2 or ends & tiles:
         return None
+    return exchanged(square, names)
+
+
+def exchanged(square: Square, names: Iterator[str]) -> Stmt:
+    """The copy of a square as vectors, each bound to one of `names`, and their shuffles in pairs."""
     count = square.lanes
     bound: list[tuple[Var, Expr]] = []
 

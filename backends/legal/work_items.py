@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.expr import as_int
-from ...ir.node import walk
 from ...ir.stmt import SUBGROUP, For, Seq, Stmt, walk_stmts
 from ..errors import CodegenError
 
@@ -50,7 +49,7 @@ def is_serial(loop: For) -> bool:
 
 def most_threads(body: Stmt) -> int:
     """On how many threads the loops over work-groups shall run at most, by their annotations; 0 for any number."""
-    loops = (node for node in walk(body) if isinstance(node, For) and node.thread.startswith("blockIdx"))
+    loops = (node for node in walk_stmts(body) if isinstance(node, For) and node.thread.startswith("blockIdx"))
     return min((value for loop in loops for key, value in loop.annotations if key == "threads"), default=0)
 
 
@@ -58,7 +57,7 @@ def work_of(body: Stmt) -> Work:
     """The work-groups and items of a kernel: the largest extent of the loops that are bound to an axis."""
     groups: dict[str, int] = {}
     items: dict[str, int] = {}
-    for node in walk(body):
+    for node in walk_stmts(body):
         if isinstance(node, For) and node.kind == "thread_binding" and not is_serial(node):
             where, axis = place_of(node)
             table = groups if where == "blockIdx" else items

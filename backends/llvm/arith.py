@@ -29,11 +29,6 @@ _ORDERS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 # --- linear forms -----------------------------------------------------------------------------
 
 
-def _products(a: Linear, b: Linear) -> tuple[int, int]:
-    corners = [x * y for x in a.bounds() for y in b.bounds()]
-    return held(min(corners), max(corners))
-
-
 def multiply(out: Builder, a: Linear, b: Linear) -> Linear:
     """``a * b``; linear where one side is constant."""
     if b.is_const:
@@ -41,7 +36,8 @@ def multiply(out: Builder, a: Linear, b: Linear) -> Linear:
     if a.is_const:
         return b * a.const
     left, right = out.scalar(a), out.scalar(b)
-    return out.atom(("*", a, b), max(a.depth, b.depth), _products(a, b), f"mul i64 {left}, {right}")
+    corners = [x * y for x in a.bounds() for y in b.bounds()]
+    return out.atom(("*", a, b), max(a.depth, b.depth), held(min(corners), max(corners)), f"mul i64 {left}, {right}")
 
 
 def floor_div(out: Builder, a: Linear, b: Linear) -> Linear:

@@ -17,9 +17,8 @@ from typing import Any
 from ...ir import dtypes
 from ...ir.expr import Buffer
 from ..errors import CodegenError
-from ..registers import registers_of
 from .index import INLINE, INT64_MAX, INT64_MIN, Atom, Lanes, Linear, Ramped, Terms, wrapped
-from .known import Known, Place
+from .known import Known
 from .types import ModuleText, literal, memory_type, value_type, vector_literal
 
 Value = Linear | Ramped | Lanes | bool | str
@@ -56,7 +55,6 @@ class Builder:
         self.memory: dict[str, Known] = {}
         self.depths: dict[str, int] = {}
         self.held: dict[str, tuple[str, str, int]] = {}
-        self._bytes: dict[str, int] = {}
         self.block = "entry"
         self._count = 0
 
@@ -191,21 +189,11 @@ class Builder:
             found = self.memory[root] = Known()
         return found
 
-    def learn(self, known: Known, place: Place, name: str, dtype: str) -> str:
-        """`name` is what was loaded from `place`, as a value of `dtype` that a register holds; returns it."""
-        known.learn(place, name)
-        self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
-        return name
+    def fence(self) -> None:
+        """Forget loaded values, and make LLVM forget them.
 
-    def relieve(self, spare: int, register_bytes: int) -> None:
-        """Forget loaded values that need more than `spare` registers, and make LLVM forget them.
-
-        Loading again is free where multiply-adds wait for each other; spilling an accumulator is
-        not.  The fence has no instruction, but keeps the code generator from merging the loads.
+        The fence has no instruction, but keeps the code generator from merging the loads.
         """
-        loaded = {v for root, known in self.memory.items() if root not in self.tiles for v in known.values()}
-        if registers_of((self._bytes.get(v, 0) for v in loaded), register_bytes) <= spare:
-            return
         self.memory = {root: known for root, known in self.memory.items() if root in self.tiles}
         self.region = {k: v for k, v in self.region.items() if not (isinstance(k, tuple) and k[0] == "splat")}
         self.do('fence syncscope("singlethread") seq_cst')

@@ -30,21 +30,17 @@ _provided: dict[str, int] = {}
 @lru_cache(maxsize=1)
 def binding() -> Any:
     """The llvmlite binding with the native target initialised."""
+    import ctypes.util
+
     import llvmlite.binding as llvm
 
     native = ("initialize_native_target", "initialize_native_asmprinter", "initialize_native_asmparser")
     for step in ("initialize", *native):
         if step != "initialize" or llvm.llvm_version_info[0] < 20:
             getattr(llvm, step)()
-    llvm.load_library_permanently(_libm())
+    # Generated code may call the C library's mathematics.
+    llvm.load_library_permanently(ctypes.util.find_library("m") or "libm.so.6")
     return llvm
-
-
-def _libm() -> str:
-    """The C library's mathematics, which generated code may call."""
-    import ctypes.util
-
-    return ctypes.util.find_library("m") or "libm.so.6"
 
 
 @lru_cache(maxsize=1)

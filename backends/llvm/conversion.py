@@ -24,7 +24,7 @@ from .types import literal, value_type
 if TYPE_CHECKING:
     from .builder import Builder
 
-_BITS = 32
+_BITS = 32  # of the integers that one instruction makes of floats
 _COMPARED = {"min": "olt", "max": "ogt"}
 
 

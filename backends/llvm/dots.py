@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _FUNCTIONS = {
     **{("vpdpbusd", lanes): f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" for lanes in (16, 8, 4)},
+    **{("vpdpwssd", lanes): f"llvm.x86.avx512.vpdpwssd.{32 * lanes}" for lanes in (16, 8, 4)},
     **{(name, lanes): f"llvm.x86.avx2.{name}.{32 * lanes}" for name in ("vpdpbssd", "vpdpbuud") for lanes in (8, 4)},
     **{(name, 4): f"llvm.aarch64.neon.{name}.v4i32.v16i8" for name in ("sdot", "udot", "usdot")},
     ("vpmaddwd", 16): "llvm.x86.avx512.pmaddw.d.512",
@@ -73,10 +74,14 @@ def _instruction(out: Builder, row: DotProduct, signs: str, args: list[str], lan
     if row.in_pairs:
         # Products of 16 bits in pairs: those of the upper bytes of the halves of each word, and those of the lower.
         halves = f"<{2 * lanes} x i16>"
-        callee = out.module.declare(function, kind, halves, halves)
+        callee = out.module.declare(function, kind, *([kind] * 3 if row.accumulates else [halves] * 2))
         for upper in (True, False):
             x, y = (_halves(out, v, s == "s", upper, lanes) for v, s in zip((a, b), signs, strict=True))
-            own = out.emit(f"add {kind} {own}, {out.emit(f'call {kind} {callee}({halves} {x}, {halves} {y})')}")
+            if row.accumulates:
+                x, y = (out.emit(f"bitcast {halves} {v} to {kind}") for v in (x, y))
+                own = out.emit(f"call {kind} {callee}({kind} {own}, {kind} {x}, {kind} {y})")
+            else:
+                own = out.emit(f"add {kind} {own}, {out.emit(f'call {kind} {callee}({halves} {x}, {halves} {y})')}")
         return own
     if signs == PAIRS:
         floats = f"<{lanes} x float>"

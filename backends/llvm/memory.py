@@ -43,7 +43,8 @@ def _load_plain(out: Builder, buffer: Buffer, base: Linear, stride: Linear | Non
         name = _read(out, out.address(buffer, base), dtype, out.alignment(buffer, base))
     else:
         name = _load_lanes(out, buffer, Ramped(base, stride, lanes), dtype)
-    return out.learn(known, place, name, dtype)
+    known.learn(place, name)
+    return name
 
 
 def _read(out: Builder, pointer: str, dtype: str, align: int) -> str:
@@ -55,7 +56,7 @@ def _read(out: Builder, pointer: str, dtype: str, align: int) -> str:
 
 
 def _load_lanes(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
-    """Lanes that do not lie next to each other, one by one."""
+    """Load lanes that are no neighbours, one by one."""
     if dtypes.lanes(buffer.dtype) != 1:
         raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
     one = dtypes.element(dtype)
@@ -81,7 +82,9 @@ def load_masked(
     function = out.module.declare(f"llvm.masked.load.{tag}.p0", kind, "ptr", "i32", boolean, kind)
     address = f"ptr {out.address(buffer, offset.base)}, i32 {out.alignment(buffer, offset.base)}"
     loaded = out.emit(f"call {kind} {function}({address}, {boolean} {mask}, {kind} {beside})")
-    return out.learn(known, place, _as_bool(out, loaded, dtype), dtype)
+    name = _as_bool(out, loaded, dtype)
+    known.learn(place, name)
+    return name
 
 
 def _gather_masked(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str, chosen: str) -> str:
@@ -101,7 +104,7 @@ def _gather_masked(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: 
 
 
 def _as_bool(out: Builder, loaded: str, dtype: str) -> str:
-    """Bytes that were loaded as conditions where these are what they hold."""
+    """Loaded bytes as conditions where the type is bool; a value of another type as it is."""
     return out.emit(f"icmp ne {memory_type(dtype)} {loaded}, zeroinitializer") if dtypes.is_bool(dtype) else loaded
 
 
@@ -165,11 +168,13 @@ def prefetch(out: Builder, buffer: Buffer, offset: Linear) -> None:
 
 def shuffled_loads(out: Builder, root: str, vectors: list[str], dtype: str, lanes: list[int]) -> str:
     """Lanes of vectors that were loaded from the memory `root`, known until a store to it, as these are."""
-    known, whole = out.known(root), dtypes.with_lanes(dtype, len(lanes))
+    known = out.known(root)
     place = place_of(f"{dtypes.element(dtype)} {vectors} {lanes}", ZERO, ONE, len(lanes))
     if place in known:
         return known[place]
-    return out.learn(known, place, shuffled(out, vectors, dtype, lanes), whole)
+    name = shuffled(out, vectors, dtype, lanes)
+    known.learn(place, name)
+    return name
 
 
 def shuffled(out: Builder, vectors: list[str], dtype: str, lanes: list[int]) -> str:

@@ -34,8 +34,8 @@ from .pool_system import CONDITION, CORES, FUTEX, NO_CORES
 from .pool_text import TEXT
 
 SYMBOL = "stridesmith_parallel"
-MAX_THREADS = 1024
-STACK_BYTES = 16 << 20
+MAX_THREADS = 1024  # that the pool has room for, a choice
+STACK_BYTES = 16 << 20  # of a worker: four times what generated code may take (`render.llvm.MAX_STACK_BYTES`)
 IDLE_NS = 500_000
 """How long a worker without a job looks for the next one before it sleeps."""
 BRIEF_NS = 50_000

@@ -38,8 +38,8 @@ HEAD, ENTRY = 8, 8  # words before the record, and words of an argument
 TYPE, DATA, NDIM, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64  # offsets in the structure of an array
 SYMBOL, CLAIM, RELEASE = "stridesmith_python_call", "stridesmith_claim", "stridesmith_release"
 BUSY = 5  # the word of a plan
-NAP_SECONDS = 2e-5
-METH_FASTCALL = 0x0080
+NAP_SECONDS = 2e-5  # between two looks whether a call has ended, a choice
+METH_FASTCALL = 0x0080  # of CPython's methodobject.h
 
 TEXT = """
 define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %count) nounwind {
@@ -220,7 +220,7 @@ def _forget(key: int, _: object) -> None:
 
 
 def _nothing_runs() -> None:
-    """In a child of a process whose threads were in calls: none of them is here."""
+    """Mark all plans as free: in the child of a fork none of the threads that were in calls exists."""
     for known in list(_plans.values()):
         plan = known()
         if plan is not None:
@@ -233,7 +233,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def held(call: Callable[..., bool] | None) -> Iterator[None]:
-    """Nothing runs by this native call meanwhile: one that runs is waited for, and others are declined."""
+    """A context in which the native call does not run: a running one is waited for, new ones are declined."""
     if call is None:
         yield
         return

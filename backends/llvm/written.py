@@ -16,7 +16,7 @@ from ...ir.target import Target
 from .compile import LoadedObject, compile_object
 from .pool import ensure_pool
 
-LINE_BYTES = 64
+LINE_BYTES = 64  # of a cache, on x86 and most AArch64
 TEXT = """
 declare void @stridesmith_parallel(ptr, ptr, i64, i64, i64)
 

@@ -22,7 +22,7 @@ from typing import Any
 from ...ir.target import POCL
 from ..file_cache import put
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20  # of a compiled program, a choice
 
 _FILE = re.compile(r"[A-Z]{2}/[A-Z]{16,64}/(?:program\.bc|(\w+)/\d+-\d+-\d+(?:-[a-z0-9]+)*/\1\.so)")
 

@@ -34,7 +34,7 @@ LOCAL_THREAD, LOCAL_THREAD_QUEUE = "cl_intel_exec_by_local_thread", 1 << 31
 """Intel's extension, and the property of a queue (CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL)."""
 
 _asking = held_at_forks(threading.RLock())
-_twins: list[tuple[Any, Any]] = []
+_both: list[tuple[Any, Any]] = []
 """PoCL's device with all threads, and the one that runs kernels in the calling thread."""
 
 
@@ -47,7 +47,7 @@ def platforms() -> list[Any]:
 def _platforms() -> list[Any]:
     import pyopencl as cl
 
-    if _twins or DEVICES in os.environ or not _is_ours():
+    if _both or DEVICES in os.environ or not _is_ours():
         return list(cl.get_platforms())
     os.environ[DEVICES] = BOTH
     try:  # a loader with several drivers lists their devices with the platforms
@@ -57,7 +57,7 @@ def _platforms() -> list[Any]:
         del os.environ[DEVICES]
     calling = [device for device in devices if device.name.startswith(CALLING)]
     if len(calling) == 1 and len(devices) == 2:
-        _twins.extend((device, calling[0]) for device in devices if device != calling[0])
+        _both.extend((device, calling[0]) for device in devices if device != calling[0])
         _hide(calling[0])
     return found
 
@@ -78,7 +78,7 @@ def device_in_caller(device: Any) -> Any | None:
     """
     import pyopencl as cl
 
-    found = next((second for first, second in _twins if first == device), device)
+    found = next((second for first, second in _both if first == device), device)
     if found is device and LOCAL_THREAD not in str(device.extensions).split():
         return None
     try:

@@ -45,7 +45,7 @@ class _Programs:
         self._loaded: dict[str, OpenCLExecutable] = {}
 
     def of(self, call: Call) -> OpenCLExecutable:
-        """The program of a call, whose places are as many as its buffers."""
+        """The loaded program of a call.  Raises ValueError for another number of places than it has buffers."""
         artifact = call.artifact
         launches = [{key: value for key, value in launch.items() if key != "binary"} for launch in artifact["launches"]]
         key = repr((artifact["code"], launches, artifact["params"], artifact["workspaces"]))

@@ -178,9 +178,9 @@ def _subgroup_sizes(device: Any) -> str:
 def _name(device: Any) -> str:
     """The device's name; with its driver's version where several drivers of one platform's name call one so."""
     name, platform = _text(device.name), _text(device.platform.name)
-    twins = {_text(d.driver_version) for d in _all_devices()
+    versions = {_text(d.driver_version) for d in _all_devices()
              if _text(d.name) == name and _text(d.platform.name) == platform}  # fmt: skip
-    return name if len(twins) < 2 else f"{name}, driver {_text(device.driver_version)}"
+    return name if len(versions) < 2 else f"{name}, driver {_text(device.driver_version)}"
 
 
 def _alike(platform: str, name: str) -> list[Any]:
@@ -219,10 +219,10 @@ def _devices(platform: Any) -> list[Any]:
     except cl.Error:
         return []
     for device in devices:
-        processor_name.mend(device)
+        processor_name.rename(device)
         second = calling_thread.device_in_caller(device)
         if second not in (None, device):
-            processor_name.mend(second)
+            processor_name.rename(second)
     return devices
 
 

@@ -76,7 +76,7 @@ def library(package: Package) -> Path | None:
 
 
 def problems() -> Iterator[tuple[str, str]]:
-    """Of each package that is installed and cannot work: what is wrong, and what to do about it."""
+    """A sentence for each package that is installed and cannot work: what is wrong, and what to do about it."""
     for package in PACKAGES:
         path = library(package)
         if path is None:
@@ -124,7 +124,7 @@ def _load_error(path: Path) -> str:
 
 
 def system_files() -> dict[str, str]:
-    """The system's files by name, with what they say, as far as their libraries are there or found by their name."""
+    """The system's ``.icd`` files by name, with the library that each names, but for libraries that are not there."""
     folder = Path(os.environ.get(SYSTEM) or SYSTEM_FOLDER)
     found = {file.name: _said(file) for file in sorted(folder.glob("*.icd"))}
     return {name: text for name, text in found.items() if text and ("/" not in text or Path(text).exists())}

@@ -43,21 +43,21 @@ MISTAKEN = "this PoCL takes the processor for an older one, and gets vectors of 
 FAULTS = (
     Fault(
         f"{UNKNOWN}: worked around here, while of other software it refuses every program",
-        lambda device: _is_unknown(device) and processor_name.is_mended(device),
+        lambda device: _is_unknown(device) and processor_name.is_renamed(device),
         is_avoided=True,
     ),
     Fault(
         f"{UNKNOWN}: it refuses every program",
-        lambda device: _is_unknown(device) and not processor_name.is_mended(device),
+        lambda device: _is_unknown(device) and not processor_name.is_renamed(device),
     ),
     Fault(
         f"{MISTAKEN}: worked around",
-        lambda device: _is_mistaken(device) and processor_name.is_mended(device),
+        lambda device: _is_mistaken(device) and processor_name.is_renamed(device),
         is_avoided=True,
     ),
     Fault(
         f"{MISTAKEN}: those of 256 bits are used",
-        lambda device: _is_mistaken(device) and not processor_name.is_mended(device),
+        lambda device: _is_mistaken(device) and not processor_name.is_renamed(device),
         avoid=_with_short_vectors,
     ),
 )

@@ -41,7 +41,7 @@ def is_wrong(device: Any) -> bool:
     return name == "generic" or (name.startswith("znver") and _best_name() == "skylake-avx512")
 
 
-def is_mended(device: Any) -> bool:
+def is_renamed(device: Any) -> bool:
     """Whether the driver of such a device compiles for the right name from now on."""
     return _word_of(device, _best_name()) is not None
 
@@ -49,10 +49,10 @@ def is_mended(device: Any) -> bool:
 def has_avx512(device: Any) -> bool:
     """Whether the driver of a pyopencl device is a PoCL that compiles for AVX-512 on this x86-64 processor."""
     is_pocl = re.search(r"(?i)pocl.*x86_64-[\w-]*linux-gnu-", str(device.version)) is not None
-    return is_pocl and _best_name() == "skylake-avx512" and (not is_wrong(device) or is_mended(device))
+    return is_pocl and _best_name() == "skylake-avx512" and (not is_wrong(device) or is_renamed(device))
 
 
-def mend(device: Any) -> None:
+def rename(device: Any) -> None:
     """Give the processor of such a device a name that suits it; nothing where it has one already."""
     if sys.platform != "linux" or not is_wrong(device):
         return

@@ -30,7 +30,7 @@ CONCURRENT = ("parallel", "thread_binding")
 
 
 def compact_buffers(stmt: Stmt) -> Stmt:
-    """Each allocation as far inside as its accesses allow, with the extents that they need there.
+    """The statement with each allocation as far inside as its accesses allow, and as large as they need there.
 
     Raises LoweringError when concurrent iterations may share a buffer's elements.
     """
@@ -45,7 +45,8 @@ def _visit(stmt: Stmt, facts: Facts, inside: bool) -> Stmt:
 
 
 def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
-    if _is_aliased(buffer, body):
+    # Where other names stand for the same memory it must keep its shape.
+    if any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk_stmts(body)):
         return Allocate(buffer, body)
     found = list(accesses(body, frozenset((buffer,)), facts))
     if not found:
@@ -53,11 +54,6 @@ def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
     whole = without_lane_conditions(body) if buffer.scope == "local" else body
     spans = found if whole is body else list(accesses(whole, frozenset((buffer,)), facts))
     return _Sink(buffer, found, spans).into(body, 0, facts, inside)
-
-
-def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
-    """Whether other names stand for the same memory, so that it must keep its shape."""
-    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk_stmts(body))
 
 
 @dataclass

@@ -32,7 +32,7 @@ def hoist_conditions(stmt: Stmt) -> Stmt:
 
 
 def _hoist(new: Stmt) -> Stmt:
-    """One statement whose parts are done."""
+    """The statement with the conditions directly inside of it moved out; its parts are done."""
     if isinstance(new, For) and new.kind not in ("parallel", "thread_binding") and isinstance(new.body, If):
         return _out_of_loop(new, new.body)
     if isinstance(new, Allocate) and isinstance(new.body, If) and is_index_condition(new.body.cond):

@@ -101,7 +101,9 @@ def _fill(stmt: Stmt, facts: Facts, lanes: frozenset[Var], tiles: frozenset[Buff
         lanes = lanes | {stmt.var} if is_masked(stmt) else lanes
         return replace(stmt, body=_fill(stmt.body, facts.looping(stmt.var, stmt.extent), lanes, tiles))
     if isinstance(stmt, If) and stmt.orelse is None:
-        own, rest = _split(stmt.cond, lanes)
+        parts = conjuncts(stmt.cond)
+        own = [c for c in parts if any(is_lane_condition(c, lane) for lane in lanes)]
+        rest = [c for c in parts if c not in own]
         inside = facts.assuming(all_of(rest))
         if own and _fits(stmt.then, tiles, inside, lanes):
             filled = _under(stmt.then, all_of(own), lanes)
@@ -112,13 +114,6 @@ def _fill(stmt: Stmt, facts: Facts, lanes: frozenset[Var], tiles: frozenset[Buff
         return If(stmt.cond, then, other)
     result: Stmt = rebuild(stmt, lambda child: _fill(child, facts, lanes, tiles) if isinstance(child, Stmt) else child)
     return result
-
-
-def _split(cond: Expr, lanes: frozenset[Var]) -> tuple[list[Expr], list[Expr]]:
-    """The conjuncts on the lanes, and the others."""
-    parts = conjuncts(cond)
-    own = [c for c in parts if any(is_lane_condition(c, lane) for lane in lanes)]
-    return own, [c for c in parts if c not in own]
 
 
 def _fits(stmt: Stmt, tiles: frozenset[Buffer], facts: Facts, lanes: frozenset[Var]) -> bool:

@@ -4,6 +4,7 @@
 
     attr(k, v): S                       ->  S
     masked_load(c, A[i], b)             ->  if_then_else(c, A[i], b)
+    load_within(A[i])                   ->  if_then_else(0 <= i and i < n, A[i], 0)
     S(let x = e in f)                   ->  let x = e: S(f)       where e is evaluated in any case
     if_then_else(c, let x = e in f, g)  ->  if_then_else(c, f[x := e], g)
     for i: int32 in n: S(i)             ->  for i: int64 in int64(n): S(int32(i))
@@ -32,8 +33,9 @@ from ...ir.expr import (
     let_variables,
     reads_memory,
     substitute,
+    where_within,
 )
-from ...ir.functions import MASKED_LOAD
+from ...ir.functions import LOAD_WITHIN, MASKED_LOAD
 from ...ir.node import Node, rebuild, transform, walk
 from ...ir.stmt import (
     Attr,
@@ -68,14 +70,16 @@ def _without_attributes(stmt: Stmt) -> Stmt:
 
 
 def _without_masked_loads(stmt: Stmt) -> Stmt:
-    if not any(_is_masked_load(node) for node in walk(stmt)):
+    if not any(isinstance(node, Call) and node.name in (MASKED_LOAD, LOAD_WITHIN) for node in walk(stmt)):
         return stmt
-    made: Stmt = transform(stmt, lambda node: as_conditional(node) if _is_masked_load(node) else node)
+    made: Stmt = transform(stmt, _as_conditional)
     return made
 
 
-def _is_masked_load(node: Node) -> bool:
-    return isinstance(node, Call) and node.name == MASKED_LOAD
+def _as_conditional(node: Any) -> Any:
+    if isinstance(node, Call) and node.name == LOAD_WITHIN:
+        node = where_within(node)
+    return as_conditional(node) if isinstance(node, Call) and node.name == MASKED_LOAD else node
 
 
 # ---------------------------------------------------------------- let expressions
@@ -91,18 +95,14 @@ def _without_lets(stmt: Stmt) -> Stmt:
 
     result: Stmt = rebuild(stmt, visit)
     for var, value in reversed(bound.items()):
-        if var in _bound_below(result):  # bound again, to a value of another time
+        below = {inner.var for inner in walk_stmts(result) if isinstance(inner, Let)}
+        if var in below:  # bound again, to a value of another time
             taken = names(result)
             again = Var(fresh(var.name, taken | {var.name}), var.dtype)
             result = Let(again, value, _renamed(result, var, again))
         else:
             result = Let(var, value, result)
     return result
-
-
-def _bound_below(stmt: Stmt) -> frozenset[Var]:
-    """Variables that let statements bind at or below a statement."""
-    return frozenset(inner.var for inner in walk_stmts(stmt) if isinstance(inner, Let))
 
 
 def _renamed(stmt: Stmt, var: Var, again: Var) -> Stmt:

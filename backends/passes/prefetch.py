@@ -40,7 +40,7 @@ from ...ir.functions import PREFETCH
 from ...ir.node import children, rebuild, walk
 from ...ir.stmt import Evaluate, For, Stmt, seq, walk_stmts
 
-LINE_BYTES = 64
+LINE_BYTES = 64  # of a cache, on x86 and most AArch64
 MOST_PLACES = 1 << 12  # that an iteration reads at
 
 

@@ -55,7 +55,7 @@ def _is_fed(reader: Access, writers: Sequence[Access], depth: int) -> bool:
 
 
 def _exactly(reader: Access, cond: Expr) -> bool:
-    """The same question to exact sets."""
+    """Whether `cond` holds wherever `reader` runs, by exact sets; False where they cannot tell."""
     from ...ir.affine import sets
 
     dims = tuple((loop.var, loop.extent) for loop in reader.loops)

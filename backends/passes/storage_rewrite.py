@@ -45,7 +45,7 @@ class _Site(NamedTuple):
 
 
 class _NotSeen(Exception):
-    """Something that is not understood here, so that nothing is changed."""
+    """A statement has something that this pass does not understand; it changes nothing then."""
 
 
 def rewrite_storage(stmt: Stmt) -> Stmt:
@@ -193,7 +193,7 @@ def _values(form: Linear, points: dict[Var, NDArray[np.int64]]) -> NDArray[np.in
 
 
 def _truth(condition: Expr, points: dict[Var, NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Where a conjunction of linear comparisons holds."""
+    """A mask of the points at which a conjunction of linear comparisons holds."""
     result = np.asarray(True)
     for part in conjuncts(condition):
         if not isinstance(part, Binary) or part.op not in _COMPARED or dtypes.lanes(part.dtype) != 1:

@@ -18,7 +18,7 @@ from .compact import CONCURRENT
 from .errors import LoweringError
 from .subgroups import is_same_for_all
 
-MAX_PRIVATE_BYTES = 1 << 20
+MAX_PRIVATE_BYTES = 1 << 20  # a choice: a quarter of what a thread's stack may hold (`render.llvm.MAX_STACK_BYTES`)
 
 
 def place_workspaces(stmt: Stmt) -> tuple[Stmt, tuple[Buffer, ...]]:
@@ -42,7 +42,11 @@ def _visit(stmt: Stmt, around: frozenset[str], found: dict[str, Buffer]) -> Stmt
         stmt = _of_group(stmt, around) if around else stmt
         buffer = stmt.buffer
         if around or buffer.scope == "shared":
-            _check_size(buffer)
+            if buffer.nbytes > MAX_PRIVATE_BYTES:
+                raise LoweringError(
+                    f"buffer `{buffer.name}` needs {buffer.nbytes} bytes in each concurrent iteration, more than "
+                    f"{MAX_PRIVATE_BYTES}; compute it outside of the concurrent loop, or for a smaller tile"
+                )
         elif _is_global(buffer) or _spans_threads(stmt) or buffer.nbytes > MAX_PRIVATE_BYTES:
             found[buffer.name] = buffer
             return _visit(stmt.body, around, found)
@@ -77,14 +81,6 @@ def _is_global(buffer: Buffer) -> bool:
 def _spans_threads(stmt: Allocate) -> bool:
     inside = {n.thread for n in walk(stmt.body) if isinstance(n, For) and n.kind in CONCURRENT}
     return bool(inside) and not (SUBGROUP in inside and is_same_for_all(stmt))
-
-
-def _check_size(buffer: Buffer) -> None:
-    if buffer.nbytes > MAX_PRIVATE_BYTES:
-        raise LoweringError(
-            f"buffer `{buffer.name}` needs {buffer.nbytes} bytes in each concurrent iteration, more than "
-            f"{MAX_PRIVATE_BYTES}; compute it outside of the concurrent loop, or for a smaller tile"
-        )
 
 
 def _rename(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:

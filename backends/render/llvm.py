@@ -35,6 +35,7 @@ from ...ir.functions import BIT_CALLS, DOT_CALLS, MASKED_LOAD, MULTIPLY_ACCUMULA
 from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
 from ..errors import CodegenError
+from ..legal.written_out import FENCE
 from ..llvm import arith, memory
 from ..llvm.builder import Builder, Value
 from ..llvm.conversion import clamped, converted
@@ -46,9 +47,8 @@ from ..llvm.math import call_math
 from ..llvm.operators import compare_values, condition, index_binary, linear_binary
 from ..llvm.types import ModuleText, literal, value_type, vector_literal
 from ..passes.roundings import EXACT
-from ..registers import accumulators
 
-MAX_STACK_BYTES = 4 << 20
+MAX_STACK_BYTES = 4 << 20  # half of the 8 MiB that Linux gives a process' first thread
 LONGEST = 2**62  # no loop counts further
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 
@@ -60,24 +60,14 @@ class Context:
     module: ModuleText
     name: str = ""
     attributes: str = ""
-    registers: int = 16
-    register_bytes: int = 16
     parallel: Callable[[Printer, For, Linear], None] | None = None
     stores: dict[int, set[str]] = field(default_factory=dict)
-    accumulators: dict[int, int] = field(default_factory=dict)
 
     def written(self, stmt: Stmt) -> set[str]:
         """The memory that `stmt` stores to, by root name."""
         known = self.stores.get(id(stmt))
         if known is None:
             known = self.stores[id(stmt)] = {buffer.memory for buffer in written_buffers(stmt)}
-        return known
-
-    def taken(self, loop: For) -> int:
-        """The registers that a loop updates in each of its iterations, 0 for a loop over the registers themselves."""
-        known = self.accumulators.get(id(loop))
-        if known is None:
-            known = self.accumulators[id(loop)] = accumulators(loop, self.register_bytes)
         return known
 
 
@@ -450,6 +440,9 @@ def _declare(p: Printer, stmt: Declare) -> None:
 
 
 def _evaluate(p: Printer, stmt: Evaluate) -> None:
+    if stmt.value == FENCE:
+        p.out.fence()
+        return
     if not isinstance(stmt.value, Call) or stmt.value.name != PREFETCH:
         p.value(stmt.value)
         return
@@ -474,10 +467,7 @@ def _for(p: Printer, stmt: For) -> None:
 
 def _unrolled(p: Printer, stmt: For) -> None:
     """The iterations one after the other; the extent is constant here."""
-    context, taken = p.context, p.context.taken(stmt)
     for number in range(p.linear(stmt.extent).const):
-        if number and taken:
-            p.out.relieve(context.registers - taken, context.register_bytes)
         p.bind(stmt.var, Linear(number))
         p.statement(stmt.body)
     p.unbind(stmt.var)

@@ -55,7 +55,7 @@ def generate(lowered: Lowered, target: Target) -> str:
     register_bytes = max(target.vector_bits // 8, 16)
     module = ModuleText(lowered.strict, target.cpu_features, 8 * register_bytes, target.has_mask_registers)
     module.functions.append(_entry(entry, len(buffers)))
-    context = Context(module, entry, _attributes(target), target.registers, register_bytes, _parallel)
+    context = Context(module, entry, _attributes(target), _parallel)
     function = Printer(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
     function.out.pointers.update({b.name: _pointer(b.name) for b in buffers})
     function.out.alignments.update({b.name: dtypes.nbytes(dtypes.element(b.dtype)) for b in lowered.params})

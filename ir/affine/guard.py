@@ -20,7 +20,7 @@ import islpy as isl
 from ...errors import InternalError
 from ...forks import held_at_forks
 
-MAX_OPERATIONS = 400_000
+MAX_OPERATIONS = 400_000  # of isl for one question, a choice
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -111,7 +111,7 @@ class Simplifier:
         return result
 
     def _follow(self, expr: Expr, new: Expr) -> Expr:
-        """Where the rounds from `new` on, which came from `expr`, arrive."""
+        """The expression at which rounds of simplification from `new` on end; `new` is what `expr` became."""
         seen = [expr]
         while new not in seen:
             seen.append(new)
@@ -242,7 +242,7 @@ class Simplifier:
         max(min(x, k), m) -> m          if k <= m
     """)
     def _extremum(self, expr: Binary) -> Expr:
-        """The operands that no other one is always below (above), in one order."""
+        """A minimum (maximum) without the operands that another one is never above (below), in one order."""
         op = expr.op
         kept: list[Expr] = []
         for part in (q for p in parts(expr, op) for q in parts(self.expr(p), op)):

@@ -31,8 +31,9 @@ from ..expr import (
     const,
     free_variables,
     substitute,
+    where_within,
 )
-from ..functions import MASKED_LOAD
+from ..functions import LOAD_WITHIN, MASKED_LOAD
 from ..node import children, rebuild, walk
 from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
 
@@ -183,6 +184,9 @@ def loads_of(
         yield from loads_of(load, (*guards, cond), control)
         for value in other:
             yield from loads_of(value, guards, control)
+        return
+    if isinstance(expr, Call) and expr.name == LOAD_WITHIN:
+        yield from loads_of(where_within(expr), guards, control)
         return
     if isinstance(expr, Shuffle):  # any lane may be meant by any other
         lanes = (_scalar(vector, const(n), dtypes.lanes(vector.dtype)) for vector in expr.vectors

@@ -82,27 +82,19 @@ def held(
 
 def _by_images(read: Reading, found: Sequence[Writer]) -> Held:
     """Remembered between programs: the answer depends on the writers and on their order alone."""
-    key = (_key(read), tuple(_writer_key(w, read) for w in found), _orders(found))
+    asked = (read.domain, read.access.indices, read.access.owners, read.access.buffer, read.statement.parameters)
+    shared = tuple(_common(one, other) for k, one in enumerate(found) for other in found[:k])
+    key = (asked, tuple(_writer_key(w, read) for w in found), shared)
     return _known.get(key) or _known.keep(key, _ByImages(read, found))
 
 
 _known: Recent[Any, Held] = Recent(4096)
 
 
-def _key(read: Reading) -> tuple[Any, ...]:
-    """What the answer to a reading depends on, apart from the writers."""
-    return read.domain, read.access.indices, read.access.owners, read.access.buffer, read.statement.parameters
-
-
 def _writer_key(writer: Writer, read: Reading) -> tuple[Any, ...]:
     place = (writer.number < read.statement.number, writer.is_assumption)
     loops = (_shared_loops(writer, read), _before(writer, read))
     return writer.domain, writer.indices, writer.owners, writer.pieces, writer.exact, place, loops
-
-
-def _orders(found: Sequence[Writer]) -> tuple[int, ...]:
-    """How many loops each two writers share."""
-    return tuple(_common(one, other) for k, one in enumerate(found) for other in found[:k])
 
 
 def _restricted(writer: Writer, only: Removed) -> Writer:
@@ -171,11 +163,11 @@ class _ByImages(Held):
     def undefined(self) -> IntSet:  # type: ignore[override]
         everything = points(self.read.domain)
         result = everything.subtract(everything)
-        doubtful = [(w, p) for w in self.found for p in w.pieces if not is_finite_value(p.value)]
-        certain = self._certain() if doubtful else []
-        for writer, piece in doubtful:
+        unproven = [(w, p) for w in self.found for p in w.pieces if not is_finite_value(p.value)]
+        certain = self._certain() if unproven else []
+        for writer, piece in unproven:
             result = result.union(_may_hold(self.read, writer, piece, certain))
-        for where in _numbers(self.values) if doubtful else ():
+        for where in _numbers(self.values) if unproven else ():
             result = result.subtract(where)
         return result
 
@@ -210,7 +202,7 @@ class _ByImages(Held):
 
 
 def _may_hold(read: Reading, writer: Writer, piece: Piece, certain: Sequence[tuple[int, IntSet]]) -> IntSet:
-    """Where the reader may find what a piece left: of this iteration, or of an earlier one and not written since."""
+    """The instances at which the reader may find what a piece left, and nothing surely wrote over since."""
     loops = _shared_loops(writer, read)
     result = _meets(read, writer, piece.conditions, ())
     if writer.number < read.statement.number:
@@ -345,7 +337,7 @@ class _ByDataflow(Held):
 
 
 def _certain_values(reached: Mapping[Expr | None, IntSet], missing: IntSet) -> Iterator[tuple[Expr, IntSet]]:
-    """Where only one value can be found."""
+    """Each value, with the instances at which no other one can be found."""
     for value, where in reached.items():
         if value is None:
             continue

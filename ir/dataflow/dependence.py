@@ -103,7 +103,9 @@ def _pairs(
     dims = [*first.domain.dims]
     for var, extent in second.domain.dims:
         limit = substitute(extent, rename) if isinstance(extent, Expr) else extent
-        dims.append((_renamed(rename, var), limit))
+        new = rename[var]
+        assert isinstance(new, Var)
+        dims.append((new, limit))
     mine = {v for v in first.variables if v in common}
     conditions = [*first.domain.conditions, *(substitute(c, rename) for c in second.domain.conditions)]
     conditions += [binary("==", v, rename[v]) for v in second.variables if v in mine]
@@ -117,12 +119,6 @@ def _pairs(
     asked = Domain(tuple(dims), tuple(conditions))
     relaxed = asked.relaxed()
     return relaxed, relaxed == asked and not whole and first.exact and second.exact
-
-
-def _renamed(rename: dict[Var, Expr], var: Var) -> Var:
-    new = rename[var]
-    assert isinstance(new, Var)
-    return new
 
 
 def common_loops(first: Statement, second: Statement) -> tuple[For, ...]:

@@ -71,7 +71,7 @@ def element_text(access: Access, change: Change, point: Point) -> str:
 
 @dataclass
 class _Stored:
-    """The instances of one changed store that are not silent, and those that are."""
+    """A changed store, its instances that change memory (`loud`), and those that store what is there (`silent`)."""
 
     change: Change
     loud: IntSet
@@ -143,7 +143,7 @@ def _untouched(program: Program, changes: Sequence[Change], split: Sequence[_Sto
 
 
 def _old_loads(change: Change, buffer: Buffer) -> list[Access]:
-    """Where what a statement stores in the other program reads a memory: silent stores rest on what is there."""
+    """The loads of a memory in what the statement stores in the other program: silent stores rest on them."""
     return [] if change.old is None else [a for a in change.statement.loads(change.old) if a.buffer == buffer]
 
 

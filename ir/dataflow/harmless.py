@@ -181,7 +181,7 @@ def _beyond(change: Change) -> Harm | None:
 
 
 def _bound(change: Change) -> Domain:
-    """Where the iterators of a block are bound: of its points, those where its predicate holds."""
+    """The points of a block at which its iterators are bound: those where its predicate holds."""
     statement, block = change.statement, change.statement.stmt
     predicate = statement.resolve(block.predicate) if isinstance(block, Block) else const(True)
     return change.domain.where(*(c for c in conjuncts(predicate) if is_affine(c, frozenset(statement.variables))))
@@ -279,7 +279,7 @@ def _skipped_init(changes: Sequence[Change]) -> Harm | None:
 
 
 def _first_point(change: Change, domain: Domain) -> Harm | None:
-    """Where setting the reduce loops to 0 gives the first point, that must run; otherwise points are compared."""
+    """Why the first point of a reduction does not run: the one with all reduce loops 0, else by comparing points."""
     statement, block = change.statement, change.statement.block
     assert block is not None
     spatial = {n for i in block.spatial for n in walk(statement.resolve(i.binding)) if isinstance(n, Var)}

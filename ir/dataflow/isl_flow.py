@@ -32,7 +32,9 @@ def sure_writers(reads: Sequence[str], writes: Sequence[str], elements: Maps, ti
     info = info.set_must_source(_union(elements[w] for w in writes))
     flow = info.set_schedule_map(_union(times[e] for e in (*reads, *writes))).compute_flow()
     found: Pairs = {}
-    for part in _parts(flow.get_must_dependence().reverse()):
+    parts: list[Any] = []
+    flow.get_must_dependence().reverse().foreach_map(parts.append)
+    for part in parts:
         found[part.get_tuple_name(isl.dim_type.in_), part.get_tuple_name(isl.dim_type.out)] = part
     sourceless = flow.get_may_no_source().domain()
     for read in reads:
@@ -84,12 +86,6 @@ def _earlier(reads: Any, read_times: Any, writes: Any, write_times: Any) -> Any:
 
 def _later_to_earlier(times: Any) -> Any:
     return isl.Map.lex_gt(times.get_space().range())
-
-
-def _parts(handle: Any) -> list[Any]:
-    found: list[Any] = []
-    handle.foreach_map(found.append)
-    return found
 
 
 def _union(maps: Iterable[Any]) -> Any:

@@ -63,7 +63,10 @@ def find_reversal(
     times = {s.number: time(s) for s in known}
     for first in known:
         for second in known:
-            turned = _turned(first, second, times)
+            # When `first` comes before `second` in the program, and when it does not in the other order.
+            primes: dict[Var, Expr] = {v: _primed(v) for v in second.variables}
+            before = _before(first.schedule, _renamed(second.schedule, primes), FALSE)
+            turned = before, _before(_renamed(times[second.number], primes), times[first.number], TRUE)
             if FALSE in turned:
                 continue
             for clash in clashes(first, second, common):
@@ -76,7 +79,7 @@ def find_reversal(
 
 
 def knowing(statement: Statement) -> Statement:
-    """An assumption reads what it speaks of, so it keeps its place among the writers."""
+    """The statement; an assumption as an evaluation of its condition, whose reads keep its place among the writers."""
     stmt = statement.stmt
     return replace(statement, stmt=Evaluate(_lazy(stmt.cond))) if isinstance(stmt, Assume) else statement
 
@@ -87,13 +90,6 @@ def _lazy(cond: Expr) -> Expr:
         return cond
     first, second = cond.a, _lazy(cond.b)
     return if_then_else(first, second, FALSE) if cond.op == "and" else if_then_else(first, TRUE, second)
-
-
-def _turned(first: Statement, second: Statement, times: dict[int, Time]) -> tuple[Expr, Expr]:
-    """When `first` comes before `second` in the program, and when it does not in the other order."""
-    primes: dict[Var, Expr] = {v: _primed(v) for v in second.variables}
-    before = _before(first.schedule, _renamed(second.schedule, primes), FALSE)
-    return before, _before(_renamed(times[second.number], primes), times[first.number], TRUE)
 
 
 def _example(clash: Clash, turned: tuple[Expr, Expr]) -> tuple[Point, Point] | None:

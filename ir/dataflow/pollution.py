@@ -48,7 +48,7 @@ def _speaks_of_padding(stmt: Stmt) -> bool:
 
 
 def spread(
-    program: Program, doubtful: dict[Buffer, IntSet], padding: dict[Buffer, IntSet]
+    program: Program, may_be_undef: dict[Buffer, IntSet], padding: dict[Buffer, IntSet]
 ) -> dict[Buffer, IntSet]:
     """The polluted elements of each memory, from those that may be undef and those that are padding.
 
@@ -61,7 +61,7 @@ def spread(
         changed = False
         for statement in stores:
             for access in statement.loads(statement.value):
-                sources = [doubtful.get(access.buffer), polluted.get(access.buffer)]
+                sources = [may_be_undef.get(access.buffer), polluted.get(access.buffer)]
                 if statement.number in partial:
                     sources.append(padding.get(access.buffer))
                 for source in sources:

@@ -131,13 +131,13 @@ def _cut(instances: IntSet, contents: Held) -> list[tuple[IntSet, Expr | None]]:
 
 def _finite(part: Cell, found: Sequence[tuple[Access, Held]]) -> frozenset[Load]:
     """The loads that hold finite values on all instances of a part, wherever they are evaluated."""
-    loads, doubtful = set(), set()
+    loads, unproven = set(), set()
     for access, contents in found:
         assert isinstance(access.node, Load)
         loads.add(access.node)
         if not part.instances.intersect(contents.undefined.union(contents.missing)).is_empty():
-            doubtful.add(access.node)
-    return frozenset(loads - doubtful - part.known.keys())
+            unproven.add(access.node)
+    return frozenset(loads - unproven - part.known.keys())
 
 
 def _is_choice(node: object) -> bool:
@@ -260,7 +260,7 @@ def is_finite(expr: Expr, loaded: Callable[[Load], bool], scalars: Collection[Va
 
 
 def _is_finite_in(cell: Cell, expr: Expr) -> bool:
-    """The same in a cell."""
+    """Whether a value is finite in a cell."""
 
     def loaded(load: Load) -> bool:
         value = cell.known.get(load)

@@ -116,7 +116,7 @@ def undefined_names(program: Program) -> frozenset[str]:
 
 @cached(128)
 def _polluted(program: Program) -> dict[Buffer, IntSet]:
-    doubtful: dict[Buffer, IntSet] = {}
+    may_be_undef: dict[Buffer, IntSet] = {}
     padding: dict[Buffer, IntSet] = {}
     buffers = {a.buffer for s in program.statements for a in s.accesses}
     for buffer in sorted(buffers, key=lambda b: b.name):
@@ -125,9 +125,9 @@ def _polluted(program: Program) -> dict[Buffer, IntSet]:
                 if piece.value is None:
                     continue
                 elements = image(writer.domain.where(*piece.conditions), writer.indices, (), buffer)
-                into = padding if is_finite_value(piece.value) else doubtful
+                into = padding if is_finite_value(piece.value) else may_be_undef
                 into[buffer] = elements if buffer not in into else into[buffer].union(elements)
-    return spread(program, doubtful, padding)
+    return spread(program, may_be_undef, padding)
 
 
 def _store(statement: Statement, access: Access) -> Writer:

@@ -26,7 +26,7 @@ from ..stmt import Allocate, Block, Declare, Stmt, Store, memories_read, memorie
 from .memory import InterpreterError
 from .nest import Index, Nest
 
-LARGEST_CHECK = 1 << 22
+LARGEST_CHECK = 1 << 22  # iterations whose accesses are compared at once, a choice
 
 
 class Hazard(InternalError):

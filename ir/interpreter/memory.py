@@ -38,7 +38,7 @@ class InterpreterError(ProgramError, RuntimeError):
 
 
 class Storage:
-    """The memory of an allocation: `copies` of equal size in a row, of which lane i uses number ``owner[i]``.
+    """The memory of an allocation: `copies` of equal size in a row; a lane uses the one that the variable `owner` says.
 
     `views` are the buffers that share it, the first of which gives its size.
     """

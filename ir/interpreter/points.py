@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..expr import TRUE, Buffer, Expr, Load, Not, Var, variables
 from ..node import children, walk
-from ..stmt import Allocate, Attr, Block, Declare, For, If, Iter, Let, Seq, Stmt, Store, memories_read, memories_written
+from ..stmt import Allocate, Attr, Block, Declare, For, If, Let, Seq, Stmt, Store, memories_read, memories_written
 from ..text import expr_text
 from .hazards import LARGEST_CHECK, Access, Hazard, views
 from .memory import Memory
@@ -61,15 +61,12 @@ class Points:
         nest = self.guard(nest, block.predicate)
         for one in block.iters if nest.n else ():
             nest = self.bind(nest, one.var, one.binding)
-            self._check_iter(nest, one)
+            data = self.value.data(nest, one.var, "the iterator")
+            wrong = outside(data, one.extent)
+            if wrong is not None:
+                text = f"iterator `{one.var.name}` = `{expr_text(one.binding)}` leaves its range [0, {one.extent})"
+                raise self.value.error(nest, text, wrong)
         return nest
-
-    def _check_iter(self, nest: Nest, one: Iter) -> None:
-        data = self.value.data(nest, one.var, "the iterator")
-        wrong = outside(data, one.extent)
-        if wrong is not None:
-            text = f"iterator `{one.var.name}` = `{expr_text(one.binding)}` leaves its range [0, {one.extent})"
-            raise self.value.error(nest, text, wrong)
 
     # ------------------------------------------------------------ accesses
 

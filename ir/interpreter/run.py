@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import dtypes
 from ..expr import Buffer, Call, Not, Var
-from ..functions import BARRIERS, PREFETCH
+from ..functions import PREFETCH, STATEMENT_CALLS
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from ..text import expr_text
 from .hazards import independent, separate
@@ -25,8 +25,8 @@ from .points import Part
 from .stores import Stores
 from .values import wide
 
-LANES = 1 << 18
-LARGEST_COPIES = 1 << 22
+LANES = 1 << 18  # iterations at once, a choice: arrays of 2 MiB
+LARGEST_COPIES = 1 << 22  # elements of private memory of all lanes together, a choice
 
 
 class Machine(Stores):
@@ -103,7 +103,7 @@ class Machine(Stores):
             self.run(self.bind(nest, stmt.var, stmt.value), stmt.body)
 
     def _evaluate(self, nest: Nest, stmt: Evaluate) -> None:
-        if not (isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *BARRIERS)):
+        if not (isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *STATEMENT_CALLS)):
             self.value(nest, stmt.value)
 
     def _assume(self, nest: Nest, stmt: Assume) -> None:
@@ -171,7 +171,11 @@ class Machine(Stores):
         if block.init is None:
             self.run(nest, block.body)
             return
-        rows = self._starts(nest, block)
+        # The lanes in which all reduce iterators are 0.
+        starts = np.ones(nest.n, np.bool_)
+        for one in block.reduce:
+            starts &= np.equal(self.value.data(nest, one.var, "the iterator"), 0)
+        rows = np.flatnonzero(starts)
         parts: list[Part] = [(nest, block.body)]
         if len(rows):
             parts.insert(0, (nest.pick(rows), block.init))
@@ -182,13 +186,6 @@ class Machine(Stores):
             return
         for start, stmt in parts:
             self.run(start, stmt)
-
-    def _starts(self, nest: Nest, block: Block) -> Index:
-        """The lanes in which all reduce iterators are 0."""
-        starts = np.ones(nest.n, np.bool_)
-        for one in block.reduce:
-            starts &= np.equal(self.value.data(nest, one.var, "the iterator"), 0)
-        return np.flatnonzero(starts)
 
     def _once(self, nest: Nest, block: Block, rows: Index) -> bool:
         """Whether no spatial point is started twice, nor touched before it is."""

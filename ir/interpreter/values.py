@@ -33,8 +33,9 @@ from ..expr import (
     Undef,
     Var,
     as_conditional,
+    where_within,
 )
-from ..functions import DOT_CALLS, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, SUBGROUP_CALLS
+from ..functions import DOT_CALLS, LOAD_WITHIN, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, SUBGROUP_CALLS
 from ..node import walk
 from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
 from ..text import expr_text
@@ -49,9 +50,18 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "min": np.minimum, "max": np.maximum, "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 _erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _pow(x: Any, y: Any) -> Any:
+    """``x ** y`` as IEEE 754 has it; for one exponent 0.5 NumPy takes square roots, so that -inf would become NaN."""
+    shape = np.broadcast_shapes(np.shape(x), np.shape(y))
+    full = shape or (1,)
+    return np.power(np.broadcast_to(x, full), np.array(np.broadcast_to(y, full))).reshape(shape)[()]
+
+
 _MATH: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-    "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": np.power,
+    "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": _pow,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
     **dict.fromkeys(
@@ -281,8 +291,9 @@ class Evaluator:
     def _call(self, nest: Nest, e: Call) -> Value:
         if e.name == "if_then_else":
             return self._conditional(nest, e)
-        if e.name == MASKED_LOAD:
-            return self._conditional(nest, as_conditional(e))
+        if e.name in (MASKED_LOAD, LOAD_WITHIN):
+            masked = where_within(e) if e.name == LOAD_WITHIN else e
+            return self._conditional(nest, as_conditional(masked))
         function = _MATH.get(e.name)
         if function is None:
             raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")

@@ -52,20 +52,16 @@ def branch(func: PrimFunc, within: Stmt, tile: Sequence[Var] = ()) -> tuple[Prim
         for place, cond in _candidates(func, root, tile):
             if (place, cond) in refused:
                 continue
-            refusal = _refusal(func, place, cond)
+            program = instances(func)
+            changes = [Change(s, s.resolve(cond)) for s in program.below(at(func.body, place))]
+            harm = vanishing(program, changes)
+            refusal = None if harm is None else Refusal(cond, harm, "stays out")
             if refusal is None:
                 func = with_statement(func, place, _guarded(at(func.body, place), cond))
                 break
             refused[place, cond] = refusal
         else:
             return func, list(refused.values())
-
-
-def _refusal(func: PrimFunc, place: Sequence[int], cond: Expr) -> Refusal | None:
-    program = instances(func)
-    changes = [Change(s, s.resolve(cond)) for s in program.below(at(func.body, place))]
-    harm = vanishing(program, changes)
-    return None if harm is None else Refusal(cond, harm, "stays out")
 
 
 def _guarded(stmt: Stmt, cond: Expr) -> Stmt:

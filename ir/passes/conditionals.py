@@ -44,7 +44,7 @@ def _merge(stmt: Stmt, place: Context) -> Stmt:
 
 
 def _without_choice(stmt: If, place: Context) -> Stmt:
-    """One branch for both where that is the same, and none that holds nothing."""
+    """The statement without its condition where both branches do the same, and without empty branches."""
     if stmt.orelse is None:
         return stmt.then if is_empty(stmt.then) else stmt
     for truth, kept in ((True, stmt.orelse), (False, stmt.then)):
@@ -113,7 +113,7 @@ def _joined(first: Stmt, second: Stmt, related: Relation) -> Stmt | None:
 
 
 def _both(a: Stmt | None, b: Stmt | None, related: Relation) -> Stmt | None:
-    """One branch after the other; where they meet, conditionals inside may merge as well."""
+    """Branch `a`, then `b`; conditionals that become neighbours are merged, too."""
     if a is None or b is None:
         return a if b is None else b
     both = seq([a, b])

@@ -217,11 +217,11 @@ class Hoister:
 
     def _undecided(self, found: Candidate) -> str:
         """Whether something that only was computed with would decide, although it may be undef."""
-        doubtful = (memories_read(found.expr) | {v.name for v in variables(found.expr)}) & self.undefined
+        undefined = (memories_read(found.expr) | {v.name for v in variables(found.expr)}) & self.undefined
         stays_data = isinstance(found.binding, Let) or (found.var is not None and dtypes.is_float(found.var.dtype))
-        if found.decides or stays_data or not doubtful:
+        if found.decides or stays_data or not undefined:
             return ""
-        return f"(3) it decides nothing yet, and reads `{min(doubtful)}`, which may be undef"
+        return f"(3) it decides nothing yet, and reads `{min(undefined)}`, which may be undef"
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ def _in_block(block: Block, view: _View) -> Iterator[Candidate]:
 
 
 def _in_expression(expr: Expr, view: _View, decides: bool) -> Iterator[Candidate]:
-    """Those in an expression, which `decides` something as a whole, or is only computed with."""
+    """The candidates in an expression, whose value `decides` something or is only computed with."""
     if dtypes.is_bool(expr.dtype) and dtypes.lanes(expr.dtype) == 1 and not isinstance(expr, Const):
         yield view.candidate(expr, decides=decides)
     if isinstance(expr, Call) and expr.name == "if_then_else":

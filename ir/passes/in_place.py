@@ -35,18 +35,14 @@ def in_place(func: PrimFunc, read: int, written: int) -> PrimFunc:
     x, y = func.params[read], func.params[written]
     try:
         if isinstance(x, Buffer) and isinstance(y, Buffer) and x.shape == y.shape:
-            merged = _merged(func, x, y)
+            params = tuple(p for p in func.params if p != x)
+            layouts = tuple(layout for layout in func.layouts if layout.param != x.name)
+            merged = replace(func, params=params, layouts=layouts, body=replace_buffer(func.body, x, y))
             if _reads_first(func, merged, x, y):
                 return merged
     except Unknown as error:
         raise NotInPlace(str(error)) from None
     raise NotInPlace("an element may be read after it was written")
-
-
-def _merged(func: PrimFunc, x: Buffer, y: Buffer) -> PrimFunc:
-    params = tuple(p for p in func.params if p != x)
-    layouts = tuple(layout for layout in func.layouts if layout.param != x.name)
-    return replace(func, params=params, layouts=layouts, body=replace_buffer(func.body, x, y))
 
 
 def _reads_first(func: PrimFunc, merged: PrimFunc, x: Buffer, y: Buffer) -> bool:

@@ -75,7 +75,7 @@ def _pairs(stmt: Stmt, place: Position) -> list[tuple[Position, int, For, For]]:
 def merge_nests(func: PrimFunc, first: For, second: For, inner: bool = True) -> PrimFunc:
     """The function with two neighbouring loops, given by identity, as one; `obstacle` must find nothing.
 
-    With `inner`, the loops directly inside of them, neighbours afterwards, are merged as well if they may be.
+    With `inner`, the loops directly inside of them, neighbours afterwards, are merged if they may be, and so on.
     """
     place, number = neighbours(func, first, second)
     name = first.var.name

@@ -64,7 +64,9 @@ class Needed:
 def without_no_ops(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Needed]]:
     """Leave out what has no effect at or below `within`, a statement of the function; and why the rest stays."""
     root = position(func.body, within)
-    func = _tidied(func, root)
+    silent = _silent(at(func.body, root))
+    if silent is not at(func.body, root):
+        func = with_statement(func, root, silent)
     while True:
         func, needed = _swept(distinct(func), root)
         smaller = _without_empty_at(func, root)
@@ -207,13 +209,6 @@ def _storeless(node: Any) -> Any:
 
 
 # ---------------------------------------------------------------- what has no statement left
-
-
-def _tidied(func: PrimFunc, place: Position) -> PrimFunc:
-    """The function without what says nothing at `place`, and without what is empty."""
-    old = at(func.body, place)
-    new = _silent(old)
-    return func if new is old else with_statement(func, place, new)
 
 
 def _silent(stmt: Stmt) -> Stmt:

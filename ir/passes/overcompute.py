@@ -243,7 +243,8 @@ def _one_side(
 ) -> tuple[PrimFunc, Harm | None]:
     pairs = _aligned(keep, gone)
     if pairs is None:
-        harm = _vanish(func, gone, cond)
+        before = instances(func)
+        harm = vanishing(before, [Change(s, s.resolve(cond)) for s in before.below(gone)])
         if harm is not None:
             return func, harm
         pairs = {}
@@ -255,13 +256,6 @@ def _one_side(
     old_of = {id(s): old for s, old in zip(stores, olds, strict=True)}
     changes = [Change(s, s.resolve(cond), old_of.get(id(s.stmt))) for s in program.below(new)]
     return after, _appear(program, changes, _around(after, new, cond))
-
-
-def _vanish(func: PrimFunc, gone: Stmt, cond: Expr) -> Harm | None:
-    """Whether a branch could go; its instances are those where `cond` fails."""
-    program = instances(func)
-    found = [Change(s, s.resolve(cond)) for s in program.below(gone)]
-    return vanishing(program, found)
 
 
 def _aligned(keep: Stmt, gone: Stmt) -> dict[int, Expr] | None:

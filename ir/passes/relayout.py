@@ -62,7 +62,7 @@ class LayoutError(ProgramError, ValueError):
 
 @dataclass(frozen=True)
 class Change:
-    """A buffer as it is and as it will be, the map between them, and what its padding means."""
+    """A buffer before and after a change of layout, the index map between them, and its pad value."""
 
     old: Buffer
     new: Buffer

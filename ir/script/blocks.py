@@ -120,16 +120,13 @@ class BlockParser(LoopParser):
         elif name in ("reads", "writes"):
             if name in header.regions:
                 raise self.error(call, f"`T.{name}` is given twice")
-            header.regions[name] = self._regions(call, name)
+            items: list[ast.expr] = []
+            for arg in call.args:
+                items.extend(arg.elts if isinstance(arg, (ast.List, ast.Tuple)) else [arg])
+            header.regions[name] = Declared(call, name, tuple(self._region(item) for item in items))
         return name in ("where", "reads", "writes", *BLOCK_ATTR)
 
     # ------------------------------------------------------------ regions
-
-    def _regions(self, call: ast.Call, name: str) -> Declared:
-        items: list[ast.expr] = []
-        for arg in call.args:
-            items.extend(arg.elts if isinstance(arg, (ast.List, ast.Tuple)) else [arg])
-        return Declared(call, name, tuple(self._region(item) for item in items))
 
     def _region(self, node: ast.expr) -> Region:
         """``A[i, 0:4]``, or ``A`` for all of it."""

@@ -141,18 +141,15 @@ class LoopParser(DeclarationParser):
             extent = (extent + (jump - 1)) // jump
         for value in (extent, first):
             if isinstance(value, Const):
-                self._fits(stop, value, kind)
+                try:
+                    number(value.value, kind)
+                except ValueError as error:
+                    raise self.error(stop, f"the range of the loop: {error}") from None
         loop = Loop(Var(self.scope.unique(target.id, target), kind), extent, first, jump)
         self.scope.bind(target.id, loop(loop.var), target)
         self.loops[target.id] = loop
         self.around.append((loop.var, extent))
         return loop
-
-    def _fits(self, where: ast.AST, value: Const, dtype: str) -> None:
-        try:
-            number(value.value, dtype)
-        except ValueError as error:
-            raise self.error(where, f"the range of the loop: {error}") from None
 
     def _bound(self, node: ast.AST, dtype: str) -> Expr:
         value = constant(node, self.scope)

@@ -16,14 +16,15 @@ from typing import Any, Union
 from .. import dtypes
 from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Undef, const
 from ..functions import (
-    BARRIERS,
     BIT_CALLS,
     DOT_CALLS,
+    LOAD_WITHIN,
     MASKED_LOAD,
     MATH_CALLS,
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
     PREFETCH,
+    STATEMENT_CALLS,
     SUBGROUP_CALLS,
 )
 
@@ -148,9 +149,9 @@ def _masked_load(cond: Operand, load: Operand, other: Operand | None = None) -> 
     return Call(MASKED_LOAD, (finish(cond, "bool"), read, *beside), read.dtype)
 
 
-def _prefetch(load: Operand) -> Expr:
-    read = _load(PREFETCH, load)
-    return Call(PREFETCH, (read,), read.dtype)
+def _of_load(name: str, load: Operand) -> Expr:
+    read = _load(name, load)
+    return Call(name, (read,), read.dtype)
 
 
 def _math(name: str, *args: Operand) -> Expr:
@@ -182,7 +183,7 @@ def _of_subgroup(name: str, value: Operand) -> Expr:
     return Call(name, (part,), part.dtype)
 
 
-def _barrier(name: str) -> Expr:
+def _statement(name: str) -> Expr:
     return Call(name, (), "int32")
 
 
@@ -309,10 +310,10 @@ TABLE: dict[str, Callable[..., Expr]] = {
     "likely": _likely,
     "ceildiv": _ceildiv,
     MASKED_LOAD: _masked_load,
-    PREFETCH: _prefetch,
+    **{name: partial(_of_load, name) for name in (LOAD_WITHIN, PREFETCH)},
     **{name: partial(_math, name) for name in (*MATH_CALLS, MULTIPLY_ACCUMULATE)},
     **{name: partial(_of_subgroup, name) for name in SUBGROUP_CALLS.values()},
-    **{name: partial(_barrier, name) for name in BARRIERS},
+    **{name: partial(_statement, name) for name in STATEMENT_CALLS},
     **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
     **{name: partial(_words, name) for name in PAIR_CALLS},
 }

@@ -40,6 +40,7 @@ from ..expr import (
     substitute,
     variables,
 )
+from ..functions import LOAD_WITHIN
 from ..node import Node, children, rebuild
 from ..stmt import (
     Allocate,
@@ -151,6 +152,12 @@ def _expression(expr: Expr, scope: _Scope) -> None:
         _expression(cond, scope)
         _expression(a, scope.where(cond))
         _expression(b, scope.where(cond, False))
+        return
+    if isinstance(expr, Call) and expr.name == LOAD_WITHIN:
+        (load,) = expr.args
+        for index in children(load):
+            if isinstance(index, Expr):
+                _expression(index, scope)
         return
     if isinstance(expr, LetExpr):
         _expression(expr.value, scope)

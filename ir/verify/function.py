@@ -14,7 +14,7 @@ from .. import dtypes
 from ..caches import cached
 from ..context import Surroundings
 from ..expr import TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
-from ..functions import BARRIERS, PREFETCH
+from ..functions import PREFETCH, STATEMENT_CALLS
 from ..node import children, walk
 from ..stmt import (
     ITER_KINDS,
@@ -60,7 +60,7 @@ def _used(e: Expr) -> Used:
     lets = tuple(n for n in nodes if isinstance(n, LetExpr))
     bound = {n.var for n in lets}
     free = dict.fromkeys(n for n in nodes if isinstance(n, Var) and n not in bound)
-    acts = any(isinstance(n, Call) and n.name in (PREFETCH, *BARRIERS) for n in nodes)
+    acts = any(isinstance(n, Call) and n.name in (PREFETCH, *STATEMENT_CALLS) for n in nodes)
     return Used(tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets, acts)
 
 
@@ -342,7 +342,7 @@ class FunctionVerifier:
         self.stmt(stmt.body)
 
     def _evaluate(self, stmt: Evaluate) -> None:
-        if isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *BARRIERS):
+        if isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *STATEMENT_CALLS):
             self._meaning(stmt.value)
         else:
             self._value(stmt.value)

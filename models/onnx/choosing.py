@@ -63,7 +63,7 @@ def _needed(part: Graph) -> list[str]:
 
 
 def _take(part: Graph, around: Graph, reads: tuple[str, ...]) -> None:
-    """Give a graph all of these inputs, those that it does not need under names that nothing in it has."""
+    """Give a graph the inputs `reads`; those that it does not need get names that nothing in it has."""
     needed, inputs = set(_needed(part)), []
     for name in reads:
         own = name if name in needed else part.fresh(f"{name} unused")

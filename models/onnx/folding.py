@@ -30,8 +30,8 @@ NOT_FOLDED = frozenset({
 """What is not the same in each run, may run for ever, or is not always what the reference makes of it."""
 
 BY_PROGRAMS = frozenset({
-    "AveragePool", "BatchNormalization", "ConvTranspose", "Erf", "GlobalMaxPool", "LRN", "LpNormalization",
-    "LpPool", "MaxPool", "PRelu", "Resize", "Upsample",
+    "AveragePool", "BatchNormalization", "ConvTranspose", "Erf", "GlobalMaxPool", "LRN", "LogSoftmax",
+    "LpNormalization", "LpPool", "MaxPool", "PRelu", "Resize", "Upsample",
 })  # fmt: skip
 """What is not always what the reference makes of it, and is computed by its own programs."""
 

@@ -113,7 +113,7 @@ def node_of(proto: NodeProto) -> ModelNode:
 
 
 def ordered(nodes: Sequence[ModelNode]) -> list[ModelNode]:
-    """The nodes, each after those whose results it reads, and otherwise as they stand; those in a circle as well."""
+    """The nodes in an order in which each comes after those whose results it reads; a circle is cut somewhere."""
     makers = {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
     found: list[ModelNode] = []
     seen: set[int] = set()

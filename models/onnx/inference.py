@@ -39,7 +39,9 @@ def inferred(graph: ModelGraph, node: ModelNode, types: Types, data: Data) -> di
             graph.opset_ids(node), graph.ir_version,
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-        raise invalid(node, _sentence(error)) from None
+        # The last line of the error, without the place in ONNX's source.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise invalid(node, (lines[-1] if lines else type(error).__name__).rstrip(".")[:300]) from None
     return found
 
 
@@ -109,9 +111,3 @@ def _rank(found: TypeProto | None) -> int | None:
     if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
         return None
     return len(found.tensor_type.shape.dim)
-
-
-def _sentence(error: Exception) -> str:
-    """The last line of an error of ONNX, without the place in its source."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).rstrip(".")[:300]

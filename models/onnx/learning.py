@@ -286,7 +286,7 @@ def _forest_of(p: Parts, forest: Forest, x: int | str, how: str) -> str:
 
 
 def _aggregated(p: Parts, forest: Forest, x: int | str, how: str, base: Any) -> str:
-    """The values of all trees as one, and what is added to them."""
+    """The sum, mean, least or greatest value of all trees, by `how`, and `base` added to it."""
     dtype = str(forest.value.dtype)
     y = _forest_of(p, forest, x, {"MIN": "min", "MAX": "max"}.get(how, "sum"))
     if how == "AVERAGE":

@@ -194,6 +194,11 @@ class _Resolver:
         if (parts := defined(node, graph)) is not None:
             self._taken_apart(node, parts, [None] * len(node.outputs))
             return
+        self._add(node, known)
+
+    def _add(self, node: ModelNode, known: dict[str, Array]) -> None:
+        """Add a node of ONNX with its types, or others that compute the same; `known` has constants that it reads."""
+        graph = self.graph
         graph.schema(node)  # which there is none of for what nobody defines
         inferred = self._inferred(node, known)
         types = as_defined(node, graph, [_fixed(found) for found in inferred])
@@ -265,7 +270,7 @@ class _Resolver:
         return [types.get(name) for name in node.outputs]
 
     def _restoring(self) -> Callable[[], None]:
-        """What brings everything back to as it is when this is called."""
+        """A function that brings the graph and this resolver back to their state at this call."""
         graph = self.graph
         before = dict(graph.types), dict(graph.constants), list(graph.nodes), list(graph.notes), dict(graph.quantised)
         alias, used, folded = dict(self.alias), set(self.used), self.folded

@@ -42,7 +42,7 @@ def mish(x: str, n: Number) -> str:
 
 
 def sign(x: str, n: Number) -> str:
-    """That of 0 is 0, and that of what is no number is none."""
+    """The sign of `x`: 0 for 0, and NaN for NaN."""
     return f"T.Select({x} > {n(0)}, {n(1)}, T.Select({x} < {n(0)}, {n(-1)}, {x}))"
 
 

@@ -135,7 +135,7 @@ def _split(site: Site) -> Built:
 
 
 def _equal_parts(extent: int, count: int) -> list[int]:
-    """As many parts of one size, the last ones smaller where it does not divide."""
+    """The sizes of `count` parts of an extent: all alike, but for the last ones where that does not divide."""
     size = -(-extent // count)
     return [max(0, min(size, extent - at * size)) for at in range(count)]
 

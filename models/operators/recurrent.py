@@ -212,7 +212,7 @@ class Layer:
         self.made.nests.append("\n".join([*lines, *(indent(text, " " * 8) for text in self.blocks)]))
 
     def weights(self, at: int, first: int, rows: int, flat: bool = False) -> str:
-        """So many rows of the weights of each direction, from `first` on; `flat` as those of one matrix."""
+        """`rows` rows of the weights of each direction, from `first` on; with `flat` as those of one matrix."""
         count, _, columns = self.site.shape(at)
         shape = (count * rows, columns) if flat else (count, rows, columns)
         name, given = self.site.node.inputs[at], self.site.constant(at)

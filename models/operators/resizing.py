@@ -261,7 +261,7 @@ def _picked(site: Site, lines: Mapping[int, Line]) -> Built:
 
 
 def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale]) -> Built:
-    """A weighted sum along one dimension after the other, those first that grow least."""
+    """A resize as weighted sums along one dimension after the other, those first that grow least."""
     scales = {at: float(scale) for at, scale in given.items()}
     order = sorted(weights, key=lambda at: (scales[at], -at))
     program = Program("resize", precision(site.dtype()))

@@ -83,7 +83,7 @@ def _names(rank: int) -> list[str]:
 
 
 def _stft(site: Site) -> Built:
-    """Of pieces of a signal that begin `frame_step` elements apart, weighted by a window."""
+    """ONNX's STFT: transforms of pieces of a signal, `frame_step` elements apart, weighted by a window."""
     shape, result = site.shape(), site.result().shape
     step, given = site.integers(1), site.integers(3)
     if not step or site.is_open(3) or len(shape) not in (2, 3) or site.opset < 17:

@@ -102,7 +102,9 @@ class Model:
             if self._direct(*inputs, *results):
                 return results[0] if len(results) == 1 else results
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            return self._by_name(inputs[0], out)
+            arrays = _in_order(inputs[0], self.network.inputs, "input")
+            given = None if out is None else _in_order(out, self.network.outputs, "output")
+            return dict(zip(self.network.outputs, self._run(arrays, given), strict=True))
         results = self._run(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
         return results[0] if len(results) == 1 else results
 
@@ -112,7 +114,7 @@ class Model:
         return self._direct
 
     def _native_call(self) -> Callable[..., bool] | None:
-        """One call for the whole network, where kernels compute it all in the caller's memory."""
+        """A native call of the whole network, where its kernels compute all of it in the caller's memory."""
         if not isinstance(self._chain, CpuChain) or self.network.called or self._moves.copies:
             return None
         given = zip((*self.network.inputs, *self.network.outputs), (*self._given, *self._results), strict=True)
@@ -125,11 +127,6 @@ class Model:
     def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
         known = self.plan.sharing.layouts.keys() | self.network.constants.keys()
         return tuple(_Expected(t.name, t.shape, t.dtype, t.name in known and t.dtype in SCALAR_TYPES) for t in tensors)
-
-    def _by_name(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Array]:
-        arrays = _in_order(inputs, self.network.inputs, "input")
-        given = None if out is None else _in_order(out, self.network.outputs, "output")
-        return dict(zip(self.network.outputs, self._run(arrays, given), strict=True))
 
     def _run(self, inputs: Sequence[Any], out: Sequence[Any] | None, profile: list[float] | None = None) -> Any:
         if len(inputs) != len(self._given):

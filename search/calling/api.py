@@ -12,7 +12,7 @@ from ...errors import UsageError, did_you_mean
 from ...ir.script.programs import Program
 from ..records.record import Record
 from ..tuning.settings import TuneSettings, settings
-from .kernel import Kernel, build, found_in, load
+from .kernel import Kernel, Wanted, build, found_in, load
 from .replay import Replayed
 from .subject import device_for, scheduled, work_of
 
@@ -124,7 +124,7 @@ def replay(
     if isinstance(work, Record) and db is None:
         return run(work, any_device=any_device)
     with Database(db) as database:
-        record, _ = found_in(database, work, target, interface, threads, asked="replay", db=db)
+        record, _ = found_in(database, Wanted(work, target, interface, threads), asked="replay", db=db)
         return run(record, database, any_device=any_device)
 
 

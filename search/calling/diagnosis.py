@@ -133,7 +133,10 @@ def diagnose(record: Record, bench: Workbench | None = None, roof: Roof | None =
         found = _built(place, record, compiled=True)
         same = here.key == record.device_key
         if roof is None and same:
-            roof = _limits(place, record.device, record.dtype)
+            reply = place.run(MeasureRoof(target=record.device, dtype=record.dtype, deadline=SECONDS))
+            if isinstance(reply, Failed):
+                raise TemporaryError(f"the limits of {record.device.key} could not be measured: {reply.message}")
+            roof = reply.roof
     known = same or roof is not None
     note = "" if known else f"measured on {record.device_key}; the limits of that device are not known on {here.key}"
     return Diagnosis(record, task, schedule_text(record), found, roof, note)
@@ -180,7 +183,7 @@ def device_for(record: Record) -> Target:
 
 @contextlib.contextmanager
 def _bench(given: Workbench | None) -> Iterator[Workbench]:
-    """The given workbench, else one of its own for as long as it is needed."""
+    """The given workbench, else a new one that is closed at the end."""
     from ..workers.bench import Bench
 
     if given is not None:
@@ -201,10 +204,3 @@ def _built(bench: Workbench, record: Record, compiled: bool) -> dict[str, Any]:
             status, message = "build_error", f"the compiler ended with {status}: {message}"
         raise error_of(f"record {record.id}", "built", status, message)
     return {"program": reply.program, **reply.facts}
-
-
-def _limits(bench: Workbench, target: Target, dtype: str) -> Roof:
-    reply = bench.run(MeasureRoof(target=target, dtype=dtype, deadline=SECONDS))
-    if isinstance(reply, Failed):
-        raise TemporaryError(f"the limits of {target.key} could not be measured: {reply.message}")
-    return reply.roof

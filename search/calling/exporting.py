@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...backends.data import is_in_place
 from ...backends.export.library import Function, Library, single
@@ -20,38 +20,39 @@ if TYPE_CHECKING:
     from ...ir.target import Target
 
 
-def library_of(
-    func: PrimFunc,
-    target: Target,
-    name: str,
-    signature: Sequence[Argument],
-    interface: Mapping[str, str],
-    packed: Mapping[str, Array],
-    strict: bool = False,
-    about: str = "",
-) -> Library:
-    """The library `name` of the scheduled program `func`; it holds the constants that are `packed` already.
+class Arguments(NamedTuple):
+    """The arguments of a kernel, who chooses the layout of each, and constants that are packed already."""
 
-    Arguments that `interface` calls constant are packed by ``NAME_pack_ARGUMENT``; so are free ones, whose results
+    signature: Sequence[Argument]
+    interface: Mapping[str, str]
+    packed: Mapping[str, Array]
+
+
+def library_of(
+    func: PrimFunc, target: Target, name: str, arguments: Arguments, *, strict: bool = False, about: str = ""
+) -> Library:
+    """The library `name` of the scheduled program `func`; it holds the constants that are packed already.
+
+    Arguments that the interface calls constant are packed by ``NAME_pack_ARGUMENT``; so are free ones, whose results
     ``NAME_unpack_ARGUMENT`` brings back.  These functions are there whether this schedule has moved an argument or not,
     and copy what it has left in its place: what a caller links does not depend on what a search has found.
     """
     name = function_name(name)
-    results = ", ".join(f"`{a.name}`" for a in signature if a.is_output)
-    held = {argument: argument for argument in packed}
-    main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
+    results = ", ".join(f"`{a.name}`" for a in arguments.signature if a.is_output)
+    held = {argument: argument for argument in arguments.packed}
+    main = single(name, f"Compute {results}", arguments.signature, lower(func, target, strict), held)
     moved = [
         a for a in main.parameters
-        if not a.is_scalar and a.logical_shape and (interface[a.name] != "fixed" or not is_in_place(a))
+        if not a.is_scalar and a.logical_shape and (arguments.interface[a.name] != "fixed" or not is_in_place(a))
     ]  # fmt: skip
-    constant = [a.name for a in moved if interface[a.name] in PACKED_AHEAD and not is_in_place(a)]
+    constant = [a.name for a in moved if arguments.interface[a.name] in PACKED_AHEAD and not is_in_place(a)]
     called = parameter_names(main.parameters)
     packers = {argument: f"{name}_pack_{called[argument]}" for argument in constant}
     return Library(
         name,
         target,
         (replace(main, packers=packers), *(_mover(a, name, called[a.name], target) for a in moved)),
-        {argument: array.tobytes() for argument, array in packed.items()},
+        {argument: array.tobytes() for argument, array in arguments.packed.items()},
         about or func.name,
         {"stridesmith": func.script(), "tvm": func.script(dialect="tvm")},
     )

@@ -30,7 +30,7 @@ from ..records.status import KINDS
 from ..records.turn import turn
 from ..tasks.device import Device
 from ..tuning.elsewhere import BUILD_SECONDS, in_interface, status_of, untried
-from ..tuning.race import FAR_SLOWER, race_built, untuned_id
+from ..tuning.race import FAR_SLOWER, Terms, race_built, untuned_id
 from ..tuning.run import versions
 from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Built, Compiled, Failed, Job, Measure, Measured, Reply
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Reply)
 
 CALL_SECONDS = 1.0  # a kernel that gives no sign for so long is too slow to be trusted
-REPEAT_MS = 30.0
-RACE_SECONDS = 0.4
-ATTEMPTS = 3
+REPEAT_MS = 30.0  # of samples of each, a choice: as in a search
+RACE_SECONDS = 0.4  # a choice: a look-up waits for it
+ATTEMPTS = 3  # races, a choice
 AT_ONCE = 2  # records that race with each other
-OF_A_DEVICE = 16
+OF_A_DEVICE = 16  # records that are looked at, the fastest of each device
 PATIENCE_SECONDS = 8.0  # how long a look-up goes on trying
 
 
@@ -65,7 +65,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """What became of the record, as a clause for people."""
         source = f"imported from {self.tried.imported}" if self.tried.imported else f"of {self.tried.device.name}"
         end = f"is not trusted: {self.reason}" if self.reason else "is verified and the fastest here"
         return f"record {self.tried.id}, {source}, {end}"
@@ -255,7 +255,7 @@ def _check(
 def _opponents(
     task: Task, database: Database, bench: Workbench, seed: int, entries: Sequence[_Entry], written: Built | Failed
 ) -> list[_Entry]:
-    """The fastest record of this device, if it has one, and the program as it was written, which is built."""
+    """This device's fastest record, if there is one, and the untuned program, checked here; `written` is its build."""
     own = database.best(task.script, task.target, task.interface)
     if own is not None and own.id == untuned_id(task):
         found = [_Entry(own, own)]
@@ -276,7 +276,7 @@ def _opponents(
 def _race(near: Sequence[_Entry], task: Task, bench: Workbench, seed: int) -> None:
     """Take turns; what fails now does not hold."""
     entrants = [(e.here, e.kernel) for e in near if e.kernel is not None]
-    outcome = race_built(_OnBench(bench), task, entrants, seed, RACE_SECONDS, roof=False)
+    outcome = race_built(_OnBench(bench), task, entrants, Terms(seed, RACE_SECONDS, roof=False))
     raced = {record.id: record for record in (*outcome.records, *outcome.failed)}
     for entry in near:
         lost = entry.here.failed("infrastructure", "its race was lost")

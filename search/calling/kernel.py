@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -70,24 +70,32 @@ def load(
     if isinstance(work, Record):
         return from_record(work)
     with Database(db, read_only=True) as database:
-        record, device = found_in(database, work, target, interface, threads, asked="load", db=db)
+        record, device = found_in(database, Wanted(work, target, interface, threads), asked="load", db=db)
         for note in database.notes:
             log.warning(note)
     return from_record(record, device)
 
 
+class Wanted(NamedTuple):
+    """A record, or a program with the device, the interface and the threads for which a kernel of it is wanted."""
+
+    what: Program
+    target: str | Target
+    interface: str | Mapping[str, str] | None
+    threads: int | None
+
+
 def found_in(
-    database: Database, what: Program, target: str | Target, interface: str | Mapping[str, str] | None,
-    threads: int | None, *, asked: str, db: str | os.PathLike[str] | None,
-) -> tuple[Record, Target | None]:  # fmt: skip
-    """The record that `what` is, with None, or the best record of the program it names, with its device."""
+    database: Database, wanted: Wanted, *, asked: str, db: str | os.PathLike[str] | None
+) -> tuple[Record, Target | None]:
+    """The record that is wanted, with None, or the best record of the program that is, with its device."""
     from .foreign import best_here
 
-    work = record_or_work(what, database, asked)
+    work, target = record_or_work(wanted.what, database, asked), wanted.target
     if isinstance(work, Record):
         return work, None
-    device = Device.here(target, threads)
-    task = Task(work, device, interface_of(work, interface))
+    device = Device.here(target, wanted.threads)
+    task = Task(work, device, interface_of(work, wanted.interface))
     tried: list[Outcome] = []
     record = best_here(task, database, tried.append)
     if record is not None:
@@ -314,14 +322,14 @@ class Kernel:
         another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
         """
         from ...backends.export.formats import export, name_of
-        from .exporting import library_of
+        from .exporting import Arguments, library_of
 
         if self._program is None:
             raise UsageError("this kernel was not built from a program, so that there is nothing to export")
         func, strict = self._program
         called, target = name or name_of(path, format, func.name), target or self._executable.target
-        library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
-        return export(library, path, format)
+        arguments = Arguments(self.signature, self.interface, self._packed)
+        return export(library_of(func, target, called, arguments, strict=strict, about=self.about), path, format)
 
     def to_physical(self, name: str, array: Array) -> Array:
         """A logical array in the layout that argument `name` has in memory."""
@@ -418,17 +426,13 @@ def _shared(argument: Argument, value: object) -> Array:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
     if argument.dtype == "bfloat16" and str(getattr(value, "dtype", "")) == "torch.bfloat16":
-        value = _bits_of_tensor(value)
+        tensor: Any = value  # NumPy has no bfloat16: its bits, in the same memory
+        value = tensor.detach().view(sys.modules["torch"].uint16)
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
-
-
-def _bits_of_tensor(tensor: Any) -> Any:
-    """A tensor of PyTorch's bfloat16, which NumPy does not have, as one of its bits, in the same memory."""
-    return tensor.detach().view(sys.modules["torch"].uint16)
 
 
 def _is_foreign(value: object) -> bool:
@@ -482,7 +486,7 @@ class _InPlace(_Memory):
         self._executable.call(self._record(self._workspaces))
 
     def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
-        """It has workspaces of its own, since the careful way may be taken by another thread meanwhile."""
+        """A native call with workspaces of its own: another thread may use the kernel's meanwhile."""
         arguments = [
             Expected(index, argument.physical_shape, numpy_dtype(argument.dtype), argument.is_output)
             for index, argument in (*inputs, *outputs)

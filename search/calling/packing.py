@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...ir.target import Target
 
 def pack_program(argument: Argument, target: Target) -> PrimFunc:
-    """From the logical array of an argument to the memory that the kernel takes.
+    """A program that copies the logical array of an argument to the memory that the kernel takes.
 
     Padding that may hold anything, or that is never touched, is zero.
     """
@@ -45,7 +45,7 @@ def pack_program(argument: Argument, target: Target) -> PrimFunc:
 
 
 def unpack_program(argument: Argument, target: Target) -> PrimFunc:
-    """From the memory that a kernel has written to the logical array."""
+    """A program that copies the memory that a kernel has written to the logical array."""
     name = argument.name
     schedule = Schedule(_copy(argument, f"unpack_{name}", name, f"{name}_logical"))
     if not is_in_place(argument):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...ir.target import Target
     from ..records.database import Database
 
-SLOWER = 1.2
+SLOWER = 1.2  # a choice
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def device_here(record: Record, any_device: bool = False) -> Target:
 
 
 def _measure(bench: Workbench, task: Task, record: Record, seconds: float) -> Measured | Failed:
-    """What a race that this record runs alone finds: it is measured as its latency was."""
+    """Build a record's kernel and time it in a race of its own, as its latency was measured."""
     built = bench.run(Build(script=task.script, target=task.target, trace=record.trace))
     if isinstance(built, Failed):
         return built

@@ -19,7 +19,7 @@ from .replay import device_here
 
 RACES = 7
 """Processes: of six degrees of freedom a 99 % interval is 1.4 standard errors of one race wide to either side."""
-SECONDS = 0.5
+SECONDS = 0.5  # of one race, a choice
 
 Turns = tuple[Sequence[float], Sequence[float]]
 """Seconds per call of both kernels in one race; those of one round are neighbours in time.

@@ -27,7 +27,7 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Of a population (N, D) the positions of M candidates, their scores and `fingerprints` (M,).
+    """M candidates of a population (N, D): their positions, scores and `fingerprints`, (M,) each.
 
     Each of them stands for those that come out as the same program, since some decisions have no effect in some
     candidates; `fingerprints` are numbers that are equal for the same program.

@@ -108,7 +108,7 @@ class SearchSpace:
         return key[0] in self.open and bool(self.keep(key[0], row)[0])
 
     def keep(self, number: int, population: Population) -> NDArray[np.bool_]:
-        """Which candidates (N, D) of a sketch pins and mask let through."""
+        """A mask of the candidates (N, D) of a sketch that pins and rules allow."""
         good = np.asarray(self.sketches[number].mask(population), bool).copy()
         for decision, values in enumerate(self.allowed[number]):
             if len(values) < len(self.sketches[number].decisions[decision].labels):

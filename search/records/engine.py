@@ -23,9 +23,9 @@ from . import sqlite_file
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 30.0
-CONNECT_SECONDS = 5
-PAUSE_SECONDS = 0.2
+BUSY_SECONDS = 30.0  # that SQLite waits for another process' lock
+CONNECT_SECONDS = 5  # to a server
+PAUSE_SECONDS = 0.2  # between two attempts
 POSTGRESQL = ("postgresql", "postgres")
 DRIVER = "postgresql+psycopg"
 LINK = {

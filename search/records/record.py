@@ -36,10 +36,10 @@ from ...space.interface import Who
 from ..tasks.interface import LONGEST_NAME, MOST_ARGUMENTS
 from .status import FAILURES, KINDS, OK, failure_kind, is_status
 
-SCHEMA = 1
-MAX_LINE = 4 * 2**20
-MAX_DEPTH = 40
-MOST_VERSIONS = 60
+SCHEMA = 1  # of a record; a change of what fields mean is another one
+MAX_LINE = 4 * 2**20  # characters, a choice
+MAX_DEPTH = 40  # of lists in lists, a choice
+MOST_VERSIONS = 60  # a choice
 LISTS = ("features", "versions", "image_types")  # facts of a target that are lists of words
 LONGEST_FACT, LONGEST_LIST, LONGEST_KEY = 200, 20_000, 500  # characters of a target's facts, and of its key
 LONGEST_SHOWN, MOST_SHOWN = 200_000, 6  # characters of a program that a title is looked for in, and buffers in a title
@@ -284,7 +284,7 @@ class Record(BaseModel):
 
 
 def marked(record: Record, source: str) -> Record:
-    """A record that `source` has brought: what it says of its verification and of its origin is not believed."""
+    """The record as one that `source` brought: neither verified, nor raced, and without the origin that it tells."""
     told = [item for item in record.versions.items() if item[0] not in (ORIGIN, IMPORTED)][:MOST_VERSIONS]
     source = printable(source, 200) or "a log"
     return record.changed(verified=False, stage="trial", versions={**dict(told), IMPORTED: source})

@@ -82,7 +82,7 @@ def upsert(connection: sa.Connection, record: Record, checked: bool = True) -> N
 
 
 def _checksum(row: Mapping[str, Any]) -> str:
-    """Of what a row of `joined` says, in hexadecimal digits; of floats as many digits as each database keeps."""
+    """The checksum of a row of `joined` in hexadecimal digits; floats count with the digits that databases keep."""
     values = [f"{row[name]:.15g}" if isinstance(row[name], float) else row[name] for name in _CHECKED]
     return f"{zlib.crc32(json.dumps(values, default=repr).encode()):08x}"
 

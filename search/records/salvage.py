@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-LEAF = 13
-MAX_PAYLOAD = 16 * 2**20
+LEAF = 13  # a leaf page of a table, in SQLite's file format
+MAX_PAYLOAD = 16 * 2**20  # of a row: more than a record may have
 
 
 def rows_of_pages(path: Path, columns: int) -> Iterator[tuple[object, ...]]:

@@ -24,7 +24,7 @@ from .record import Record, to_line
 if TYPE_CHECKING:
     from .database import Database
 
-ENDING = ".aside.jsonl"
+ENDING = ".spool.jsonl"
 TAKE_SECONDS = 1.0  # how long a run that begins waits for a lock, deaf to signals
 
 

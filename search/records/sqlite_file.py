@@ -22,8 +22,8 @@ from .salvage import rows_of_pages
 MAGIC = b"SQLite format 3\0"
 FORMATS = slice(2, 4)  # behind the magic and the size of pages: the versions of those who may write and read the file
 CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second, and is checked once it is suspect
-SUSPECT = ".in-doubt"  # beside a file in which a query met damage
-SALVAGE_SECONDS = 5.0
+SUSPECT = ".suspect"  # beside a file in which a query met damage
+SALVAGE_SECONDS = 5.0  # that a damaged file is read for, a choice
 NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.glusterfs",
     "fuse.sshfs", "afs", "9p",
@@ -227,7 +227,7 @@ def _free_name(path: Path) -> Path:
 
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """One repair at a time, through a lock file."""
+    """A context for one repair at a time, through a lock file."""
     import fcntl
 
     lock = Path(f"{path}.repair-lock")
@@ -256,7 +256,7 @@ def text_of(raw: bytes) -> str:
 
 
 def read_only_uri(path: Path) -> str:
-    """Where SQLite opens a file only to read it.
+    """The URI by which SQLite opens a file only to read it.
 
     A file that is written ahead of (WAL) needs an index beside it, also for those who read.  Where the folder cannot be
     written, and no run has left a log there, the file is one that nobody changes, and is read without.

@@ -27,7 +27,7 @@ from .record import LONGEST_KEY
 VERSION = "2"
 """Of the tables.  The first version, which is read and brought up to this one, had no checksums."""
 VERSIONS = ("1", VERSION)
-MIGRATE_SECONDS = 2.0
+MIGRATE_SECONDS = 2.0  # that a lock on the tables is waited for, a choice
 SCHEMA_LOCK = 7_406_113  # an advisory lock of PostgreSQL: one process at a time makes tables
 
 TABLES = sa.MetaData()

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .database import Database
 
-PATIENCE_SECONDS = 60.0
-LOOK_SECONDS = 0.05
+PATIENCE_SECONDS = 60.0  # that a process waits for its turn, a choice
+LOOK_SECONDS = 0.05  # between two looks
 
 
 @contextmanager

@@ -18,10 +18,10 @@ from .spool import Spool
 if TYPE_CHECKING:
     from .database import Database
 
-RETRY_SECONDS = 5.0
+RETRY_SECONDS = 5.0  # between two attempts
 PUT_SECONDS = 1.0  # how long the search waits for a lock, deaf to signals
-FLUSH_SECONDS = 2.0
-SETTLE_SECONDS = 30.0
+FLUSH_SECONDS = 2.0  # for what is left at an interrupt
+SETTLE_SECONDS = 30.0  # for what is left at the end
 
 
 class RecordWriter:

@@ -55,18 +55,14 @@ class Options:
         for option in fields(Options):
             value = getattr(self, option.name)
             if option.name == "db" and value:
-                value = _without_password(value)
+                scheme, mark, rest = value.partition("://")
+                user, at, host = rest.rpartition("@")
+                name, colon, _ = user.partition(":")
+                value = f"{scheme}{mark}{name}:***@{host}" if at and colon else value
             if option.name != "winograd":
                 for item in value if isinstance(value, tuple) else [value] if value else []:
                     words += [f"--{option.name}", str(item)]
         return shlex.join(words if self.winograd else [*words, "--no-winograd"])
-
-
-def _without_password(db: str) -> str:
-    scheme, mark, rest = db.partition("://")
-    user, at, host = rest.rpartition("@")
-    name, colon, _ = user.partition(":")
-    return f"{scheme}{mark}{name}:***@{host}" if at and colon else db
 
 
 def options_of(work: Workload, target: Target, interface: Mapping[str, str], db: str | None) -> Options:

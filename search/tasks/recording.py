@@ -71,7 +71,7 @@ class RecordedSketch(Sketch):
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """Those that the recorded candidates differ in."""
+        """The decisions in which recorded candidates differ."""
         return self.recorded
 
     @cached_property
@@ -87,7 +87,7 @@ class RecordedSketch(Sketch):
         return np.asarray(rows @ weights, np.int64) if sizes else np.zeros(len(rows), np.int64)
 
     def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where in the recording candidates stand, -1 for those that are not there."""
+        """The positions of candidates in the recording, -1 for those that are not there."""
         codes, order = self._codes
         wanted = self._code(rows)
         at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
@@ -185,7 +185,11 @@ def save(recording: Recording, path: Path) -> None:
     described = []
     for number, sketch in enumerate(recording.sketches):
         names = sorted(set(sketch.statuses))
-        levels, codes = _coded(sketch.table)
+        # The distinct numbers of each column, and their positions as codes (F, N): both compress well.
+        found = [np.unique(column, return_inverse=True) for column in sketch.table.T]
+        levels = [level.astype(np.float32) for level, _ in found]
+        none = np.zeros((0, len(sketch.table)), np.uint16)
+        codes = np.stack([code for _, code in found]).astype(np.uint16) if found else none
         arrays |= {
             f"rows.{number}": sketch.rows.astype(np.uint8).T,
             f"us.{number}": sketch.latencies.astype(np.float32),
@@ -263,10 +267,3 @@ def _sketch(file: Mapping[str, NDArray[Any]], number: int, about: Mapping[str, A
         str(about["name"]), None, target, (),  # type: ignore[arg-type]  # nothing is scheduled
         recorded=decisions, rows=rows, latencies=latencies, statuses=statuses, features=features, table=table,
     )  # fmt: skip
-
-
-def _coded(table: NDArray[np.float32]) -> tuple[list[NDArray[np.float32]], NDArray[np.uint16]]:
-    """The distinct numbers of each column, and their positions as codes (F, N): both compress well."""
-    found = [np.unique(column, return_inverse=True) for column in table.T]
-    codes = np.stack([code for _, code in found]).astype(np.uint16) if found else np.zeros((0, len(table)), np.uint16)
-    return [level.astype(np.float32) for level, _ in found], codes

@@ -80,7 +80,7 @@ class Budget:
         return None if left is None else time.monotonic() + left + 0.5 * self.ending
 
     def building_until(self) -> float | None:
-        """The same for builds: before there is a result, some time is left to measure what has been built."""
+        """When builds must have ended (`time.monotonic`): before there is a result, time is left to measure them."""
         left, share = self.left(), 1.0 if self._run.results.best_us is not None else FIRST_SHARE
         return None if left is None else time.monotonic() + share * left + 0.5 * self.ending
 

@@ -20,7 +20,7 @@ ACTIVITIES = ("startup", "asking", "building", "measuring", "baseline", "race", 
 the candidates'; ``race`` is the end; ``other`` is what no name fits, such as storing.
 """
 
-YOUNG_SECONDS = 5.0
+YOUNG_SECONDS = 5.0  # of a process whose start still counts as the start of its run
 CLOSING_SECONDS, CLOSING_SHARE = 1.2, 0.1
 """What is left when the last event has been sent, since workers, Ray and the interpreter end: at most this share."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 TRIED, OF_A_DEVICE = 6, 2  # records from elsewhere in one run, and of one device
-BUILD_SECONDS = 2.0
+BUILD_SECONDS = 2.0  # for one of them, a choice
 
 Found = tuple[Built, float]
 

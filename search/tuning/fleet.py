@@ -31,8 +31,8 @@ from .settings import TuneSettings
 
 MEMBER = f"{__package__}.member"
 KINDS = ("cpu", "opencl")
-LOOK_SECONDS = 0.1
-END_SECONDS = 5.0
+LOOK_SECONDS = 0.1  # between two looks
+END_SECONDS = 5.0  # for a member that was asked to end
 CUT_SHORT = (Interrupted.kind, *(error.kind for error in ENDING.values()))
 UNFINISHED = "its process ended before all runs were made"
 
@@ -249,7 +249,7 @@ class _Runs:
 
 
 def _share_files(one: Node, other: Node) -> bool:
-    """Whether two nodes see the same database folder: one node, or a shared file system."""
+    """Whether two nodes see the same database folder: one node, or two on one machine."""
     return one.id == other.id or one.folder == other.folder != ""
 
 

@@ -116,7 +116,7 @@ def heard() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """All three wait, and are forgotten: what was found is being stored."""
+    """A context in which signals are ignored, for storing what was found."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -46,7 +46,6 @@ from .trace import DRIVER, PROPOSING
 if TYPE_CHECKING:
     from ..candidates.search_space import Candidate
     from ..records.record import Record
-    from ..tasks.task import Task
     from .run import Run
     from .study import Study
 
@@ -123,7 +122,7 @@ class Loop:
             pass
 
     def _play_round(self) -> str | None:
-        """Play one round; the reason to stop after it or instead of it, empty where there is none."""
+        """Play one round; the reason to stop after it or instead of it, None where there is none."""
         run, results = self.run, self.run.results
         if reason := self.budget.reached():
             return reason
@@ -383,7 +382,10 @@ class Loop:
         Not before there is a first candidate, by which it may turn out to be so slow that one call is enough.
         """
         run, task = self.run, self.run.task
-        seconds, limit = _seconds_untuned(task), run.settings.seconds
+        # About what a call of the program takes as it was written, by one work-item or thread.
+        operations, moves = ONE_ITEM if task.target.warp > 1 else ONE_THREAD
+        elements = max(prod(buffer.shape) for buffer in task.work.func.buffers)
+        seconds, limit = task.work.flops / operations + elements / moves, run.settings.seconds
         if task.target.warp > 1 and seconds > LONGEST_BASELINE:
             run.note(f"the untuned program is a single work-item here, which would take some {seconds:.2g} s: left out")
             return
@@ -480,10 +482,3 @@ def _code(trial: Trial) -> str:
     """What two trials share that came out as the same code."""
     assert isinstance(trial.reply, Built) and trial.job is not None
     return f"{trial.reply.code_hash} {trial.record.trial}" if trial.job.fault else trial.reply.code_hash
-
-
-def _seconds_untuned(task: Task) -> float:
-    """About what a call of a program takes as it was written, by one work-item or thread."""
-    operations, moves = ONE_ITEM if task.target.warp > 1 else ONE_THREAD
-    elements = max(prod(buffer.shape) for buffer in task.work.func.buffers)
-    return task.work.flops / operations + elements / moves

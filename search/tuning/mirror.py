@@ -20,7 +20,7 @@ def mirror_round(run: Run, study: Study) -> None:
 
 
 def mirror_late(run: Run, study: Study) -> None:
-    """The same for a server, which needs a tenth of a second for a trial: after all else, in what is left of the time.
+    """Mirror to a server, which needs a tenth of a second for a trial: after all else, in the time that is left.
 
     A later run for the same task adds what is missing then.
     """

@@ -25,9 +25,22 @@ R = TypeVar("R", bound=protocol.Reply)
 Entrant: TypeAlias = "tuple[Record | None, Compiled]"
 
 FAR_SLOWER = 3.0  # a program that took so many times as long as the fastest cannot win, and does not race
-FRESH_SEED = 1_000_003
-ATTEMPTS = 3
+FRESH_SEED = 1_000_003  # a prime, by which the seeds of races lie apart
+ATTEMPTS = 3  # races at most, a choice
 UNRACED = 2  # of earlier runs' fastest that take part though no race has had them: their run may have been cut short
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a race is run: on data of a `seed`, in turns for about so many `seconds`, and whether it measures the `roof`.
+
+    With `first` kernels are verified on one sample, the reference of which may take seconds.
+    """
+
+    seed: int
+    seconds: float
+    roof: bool = True
+    first: bool = False
 
 
 @dataclass
@@ -100,7 +113,7 @@ def _races(run: Run, roof: bool) -> Iterator[Race]:
         # What was far too slow to be measured has one sample, and has not seen all data.
         verified = all(record.run == run.name and len(record.samples) > 1 for record in records)
         runners = [*records, *[None] * untuned]
-        last = race(run.executor, run.task, runners, seed, race_seconds(run), roof, first=verified)
+        last = race(run.executor, run.task, runners, Terms(seed, race_seconds(run), roof, first=verified))
         _keep(run, last)
         _admit_untuned(run, last)
         raced.update((record.id, record) for record in last.records)
@@ -144,7 +157,7 @@ def _keep(run: Run, outcome: Race) -> None:
 
 
 def _admit_untuned(run: Run, outcome: Race) -> None:
-    """Where no candidate beats the untuned program, that is the schedule to keep."""
+    """Store the untuned program as a record where no candidate beats it."""
     baseline = run.results.baseline
     if outcome.baseline_us is None or not outcome.records or baseline is None:
         return
@@ -163,19 +176,11 @@ def _is_settled(run: Run, outcome: Race, unbuilt: Collection[str]) -> bool:
     return best is None or best.id in unbuilt or best.id in {record.id for record in outcome.records}
 
 
-def race(
-    executor: Executor,
-    task: Task,
-    runners: Sequence[Record | None],
-    seed: int,
-    seconds: float,
-    roof: bool = True,
-    first: bool = False,
-) -> Race:
+def race(executor: Executor, task: Task, runners: Sequence[Record | None], terms: Terms) -> Race:
     """Build the records' traces anew, as a replay would, and time the kernels in turns.
 
     None among the `runners` is the untuned program; one that could not be measured by itself would cost the others
-    their race.  With `first` they are verified on one sample, the reference of which may take seconds.
+    their race.
     """
     failed = Race()
     entrants: list[Entrant] = []
@@ -193,7 +198,7 @@ def race(
                 failed.unbuilt[record.id] = reply.message
     if not entrants:
         return replace(failed, problem="nothing could be rebuilt")
-    outcome = race_built(executor, task, entrants, seed, seconds, roof, first)
+    outcome = race_built(executor, task, entrants, terms)
     return replace(outcome, failed=[*failed.failed, *outcome.failed], unbuilt=failed.unbuilt, built=built)
 
 
@@ -204,20 +209,12 @@ class Measuring(Protocol):
         """Verify and time kernels, one job after the other."""
 
 
-def race_built(
-    executor: Measuring,
-    task: Task,
-    entrants: Sequence[Entrant],
-    seed: int,
-    seconds: float,
-    roof: bool = True,
-    first: bool = False,
-) -> Race:
+def race_built(executor: Measuring, task: Task, entrants: Sequence[Entrant], terms: Terms) -> Race:
     """Time kernels in turns; each is that of a record, or None's, the untuned program."""
     result, kernels = Race(), [kernel for _, kernel in entrants]
     job = protocol.Race(
-        kernels=tuple(kernels), work=task.name, seed=seed, called=task.called, dtype=task.work.dtype,
-        seconds=seconds, roof=roof, first=first,
+        kernels=tuple(kernels), work=task.name, seed=terms.seed, called=task.called, dtype=task.work.dtype,
+        seconds=terms.seconds, roof=terms.roof, first=terms.first,
     )  # fmt: skip
     raced = executor.measure([job])[0]
     if isinstance(raced, Raced):
@@ -225,7 +222,7 @@ def race_built(
     else:
         # A race that was lost as a whole says nothing about its entries: verify and time each by itself.
         result.problem = f"{raced.status}: {raced.message}"
-        jobs = [Measure(kernel=kernel, work=task.name, seed=seed, called=task.called) for kernel in kernels]
+        jobs = [Measure(kernel=kernel, work=task.name, seed=terms.seed, called=task.called) for kernel in kernels]
         results = executor.measure(jobs)
     for (record, _), found in zip(entrants, results, strict=True):
         if record is None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..workers.executor import Executor
 
 CHUNK = 64  # candidates that are built before they are measured
-REPEAT_MS = 20.0
+REPEAT_MS = 20.0  # of samples of each candidate, a choice
 LARGEST = 1 << 16  # combinations of alternatives that are looked at for one sketch
 MISSES = 60  # alternatives that may be of no use, one after the other, until there are no more to choose
 AGAIN, TIMES = 0.05, 3  # the share of the fastest that is measured so often, so that none of them is only lucky
@@ -55,7 +55,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Part:
-    """Of the sketch number `sketch`: `rows` (N, D) of its alternatives, each another program."""
+    """Candidates of sketch number `sketch`: `rows` (N, D) of alternatives, each another program."""
 
     sketch: int
     rows: NDArray[np.int64]

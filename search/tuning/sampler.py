@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 KIND = "kind"  # the user attribute of a failed trial that says why
 TEACHING = tuple(kind for kind, failure in KINDS.items() if failure.teaches)
 RANDOM_SHARE, CHANCE_SHARE, LOCAL_SHARE = 0.04, 0.1, 0.25
+MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
 POPULATION, GENERATIONS = 12288, 3
 FADING = 32  # candidates that have been measured here, from which on what others took elsewhere is no longer needed
@@ -88,19 +89,16 @@ class Round:
 class ModelSampler(BaseSampler):
     """Hands out batches of candidates that the model ranks best.
 
-    `batch` is the size of a planned batch where `plan_for` does not say otherwise; `nthread` is what training
-    and prediction may use.  Of a space that is so large that a deadline passes while features are derived, a random
-    part of the sketches is searched.
+    `batch` is the size of a planned batch where `plan_for` does not say otherwise.  Of a space that is so large that a
+    deadline passes while features are derived, a random part of the sketches is searched.
     """
 
-    def __init__(
-        self, search_space: SearchSpace, target: Target, *, seed: int = 0, batch: int = 16, nthread: int = 1
-    ) -> None:
+    def __init__(self, search_space: SearchSpace, target: Target, *, seed: int = 0, batch: int = 16) -> None:
         self.search_space, self.seed, self.batch = search_space, seed, batch
         order = np.random.default_rng(seed).permutation(search_space.open).tolist()
         self.features = FeatureMap(search_space.sketches, target, order)
         search_space.keep_open(self.features.known)
-        self.ranker = Ranker(self.features.columns, nthread=nthread, seed=seed)
+        self.ranker = Ranker(self.features.columns, nthread=MODEL_THREADS, seed=seed)
         self.rounds: list[Round] = []
         self._rng = np.random.default_rng(seed)
         self._queue: deque[Key] = deque()
@@ -264,13 +262,14 @@ class ModelSampler(BaseSampler):
         spread = 0.6 if learned else 3.0
         rest = max(0, count - len(batch) - chance - self._portion(RANDOM_SHARE, count))
         add(pick_diverse(pools, rest, taken, batch, weight=spread))
-        add(self._any(pools, chance, taken))
+        others = [one for pool in pools for row in pool.rows.tolist() if (one := (pool.sketch, *row)) not in taken]
+        add([others[position] for position in self._rng.permutation(len(others))[:chance]])
         while len(batch) < count and (key := self.search_space.fresh(self._rng, taken)) is not None:
             add([key])
         return batch
 
     def _untried(self, history: _History, taken: set[Key]) -> list[Key]:
-        """For each number of threads on which no candidate of the best one's sketch was measured: one like the best."""
+        """A candidate like the best one for each number of threads on which none of its sketch was measured."""
         found = []
         for number, *choice in history.best(1, self.search_space.open):
             parent = np.asarray([choice], np.int64)
@@ -286,14 +285,8 @@ class ModelSampler(BaseSampler):
                     found += [key for row in pool.rows.tolist() if (key := (number, *row)) not in taken]
         return found
 
-    def _any(self, pools: list[Scored], count: int, taken: set[Key]) -> list[Key]:
-        """Up to `count` of the pools' candidates, each as likely as the others."""
-        keys = [key for pool in pools for row in pool.rows.tolist() if (key := (pool.sketch, *row)) not in taken]
-        order = self._rng.permutation(len(keys))
-        return [keys[position] for position in order[:count]]
-
     def _unlike(self, pools: list[Scored], taken: set[Key]) -> list[Scored]:
-        """The pools without candidates that come out as the same program as one that is taken."""
+        """The pools without candidates whose program is that of a candidate in `taken`."""
         result = []
         for pool in pools:
             known = [key for key in taken if key[0] == pool.sketch]

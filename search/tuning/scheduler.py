@@ -19,8 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -91,11 +90,20 @@ class TurnBudget(Budget):
         return self.scheduler.racing()
 
 
-class Scheduler:
-    """One run for several tasks of one device, each with a weight, by the seconds of a `clock` that has a limit.
+@dataclass(frozen=True)
+class Terms:
+    """How tasks are tuned together: from a `seed`, sending events, and with the last `ending` seconds left over."""
 
-    The last `ending` of these are left to the caller.
-    """
+    seed: int = 0
+    emit: Emit | None = None
+    ending: float = SPARE_SECONDS
+
+
+ALONE = Terms()
+
+
+class Scheduler:
+    """One run for several tasks of one device, each with a weight, by the seconds of a `clock` that has a limit."""
 
     def __init__(
         self,
@@ -103,16 +111,13 @@ class Scheduler:
         database: Database,
         executor: Executor,
         clock: Clock,
-        *,
-        seed: int = 0,
-        emit: Emit | None = None,
+        terms: Terms = ALONE,
         guide: Guide | None = None,
-        ending: float = SPARE_SECONDS,
     ) -> None:
-        self.database, self.executor, self.emit, self.seed = database, executor, emit, seed
+        self.database, self.executor, self.emit, self.seed = database, executor, terms.emit, terms.seed
         self.guide = guide
         assert clock.limit is not None
-        self.clock, self.limit, self.ending = clock, clock.limit, ending
+        self.clock, self.limit, self.ending = clock, clock.limit, terms.ending
         self.roof: Roof | None = None
         self.turn = 0
         self.is_ending = False
@@ -165,7 +170,7 @@ class Scheduler:
 
     @property
     def predicted_us(self) -> float | None:
-        """The sum of the tasks' best times, each times its weight; None while a task has no time yet."""
+        """What the guide predicts, else the tasks' best times, each times its weight; None while a task has none."""
         if self.guide is not None:
             return self.guide.predicted_us(self)
         found = [(share.weight, share.best_us) for share in self.shares]
@@ -208,7 +213,7 @@ class Scheduler:
         return bool(waiting) and len(waiting) * each > HURRIED_SHARE * self.left()
 
     def _hurry(self, waiting: Sequence[Share]) -> None:
-        """Try one candidate of each task in one batch, and the untuned program of tasks for which no time is left.
+        """Try one candidate of each task in one batch, and the untuned program of tasks that have no kernel after it.
 
         Candidates are asked for while others are built.
         """
@@ -327,9 +332,7 @@ class Scheduler:
         space = generate(run.task.work.func, run.task.target, run.task.interface)
         if not space.sketches:
             return None
-        first = partial(self.transfer.candidates, run.task)
-        lessons = partial(self.transfer.lessons, run.task)
-        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=first, lessons=lessons)
+        study = Study(space, seed=self.seed % 2**32, batch=BATCH, transferred=self.transfer.of(run.task))
         self.transfer.add(run.task.script)
         try:
             records = self.database.records(run.task.script, run.task.target, run.task.interface)
@@ -380,7 +383,7 @@ class Scheduler:
                 kernel_cache.store(to_text(job), reply)
 
     def _measure_untuned(self, shares: Sequence[Share]) -> None:
-        """Where no candidate was valid, the program as it was written is the one kernel that there is."""
+        """Measure the untuned program of each task: where no candidate was valid it is the only kernel."""
         self._compile_untuned([share for share in shares if not isinstance(share.untuned, Built)])
         done = [(share, share.untuned) for share in shares if isinstance(share.untuned, Built)]
         measured = iter(self.executor.measure(
@@ -413,7 +416,7 @@ class Scheduler:
         """Race the fastest of each task that has news, those with most to say first, while there is time."""
         news = [share for share in self.shares if share.weight and share.is_new]
         end = self.clock.seconds + min(self._race_share() * self.limit, self._seconds_left() + 0.5 * self.ending)
-        for share in sorted(news, key=lambda share: -share.doubt_us):
+        for share in sorted(news, key=lambda share: -share.undecided_us):
             began, spent = self.clock.seconds, self.clock.spent
             if began + self.race_cost > end:
                 share.run.note("no time is left to race the fastest of every task; the others keep their trials")
@@ -470,7 +473,7 @@ class Scheduler:
         return None if found is None else found.latency_us
 
     def _pass_on(self, event: Event) -> None:
-        """Of the events of a task, those that concern the user of all of them."""
+        """Send the events of a task that concern the user of all tasks."""
         if isinstance(event, events.Note | events.Phase):
             self._send(event)
 

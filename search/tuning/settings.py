@@ -15,7 +15,7 @@ from ..tasks.device import Device
 from ..tasks.interface import interface_of
 from ..tasks.task import Task, check_tunable, script_work
 
-DEFAULT_TRIALS = 256
+DEFAULT_TRIALS = 256  # where nothing else ends a run, a choice
 FAULTS_VARIABLE = "STRIDESMITH_FAULTS"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 BATCH, FIRST = 12, 3  # candidates of a turn, and of a task's first one: those of others, then what the estimate likes
 LEAST_HOPE = 0.05  # of a latency: what is hoped for of a task that is at its roof already
 RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
-DOUBTFUL = 1.05  # how near to the fastest trial the next one is where a race is likely to decide otherwise
+CLOSE = 1.05  # how near to the fastest trial the next one is where a race is likely to decide otherwise
 LEAST_SECONDS, FIRST_SECONDS = 0.5, 1.0  # what a turn counts as at least, and what a first one does
 
 
@@ -61,7 +61,7 @@ class Share:
 
     @property
     def trial_us(self) -> float | None:
-        """The same by trials alone: times of tasks that have raced and of others are not of one kind.
+        """The best time by trials alone: times of tasks that have raced and of others are not of one kind.
 
         The least of several trials is what luck has made least; a race tells what that takes.
         """
@@ -85,15 +85,15 @@ class Share:
         return mine is not None and (self.known_us is None or mine < self.known_us)
 
     @property
-    def doubt_us(self) -> float:
+    def undecided_us(self) -> float:
         """Microseconds of the model that a race is about: all of the task's where its two fastest are close.
 
         What the database has from an earlier race counts before a trial, so that without a race the gain is lost.
         """
         found = sorted(record.latency_us or 0.0 for record in self.run.results.valid.values())
-        close = len(found) > 1 and found[1] < DOUBTFUL * found[0]
+        close = len(found) > 1 and found[1] < CLOSE * found[0]
         gained = self.known_us - found[0] if self.known_us is not None and found else 0.0
-        return self.weight * max((self.best_us or 0.0) * (1.0 if close else DOUBTFUL - 1.0), gained)
+        return self.weight * max((self.best_us or 0.0) * (1.0 if close else CLOSE - 1.0), gained)
 
     def expected(self, roof: Roof | None) -> float:
         """Microseconds of the model that a second of this task is expected to gain."""

@@ -15,7 +15,7 @@ import importlib.util
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -58,12 +58,24 @@ def check_packages(sampler: str) -> None:
         raise ToolMissing(f"the sampler {sampler!r} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
+class Transferred(NamedTuple):
+    """What is known of a program from others and from other devices.
+
+    `first` gives candidates that are asked before all others where nothing is stored, `lessons` what candidates took
+    on another device that is much like the one of the study, in microseconds.
+    """
+
+    first: Callable[[SearchSpace], Iterable[Key]] | None = None
+    lessons: Callable[[SearchSpace], Mapping[Key, float]] | None = None
+
+
+NOTHING = Transferred()
+
+
 class Study:
     """Ask for candidates, tell what became of them.
 
-    `sampler` is one of `SAMPLERS`; `pins` fix decisions (see `SearchSpace`) for every sampler alike; `nthread` is
-    what the model may use.  `first` gives candidates that are asked before all others where nothing is stored, and
-    `lessons` what candidates took on another device that is much like the one of the study, in microseconds.
+    `sampler` is one of `SAMPLERS`; `pins` fix decisions (see `SearchSpace`) for every sampler alike.
     Raises ValueError for an unknown sampler and for pins that leave nothing, ToolMissing for a sampler whose packages
     are not installed.
     """
@@ -75,10 +87,8 @@ class Study:
         seed: int = 0,
         *,
         pins: Mapping[str, str] | None = None,
-        nthread: int = 1,
         batch: int = 16,
-        first: Callable[[SearchSpace], Iterable[Key]] | None = None,
-        lessons: Callable[[SearchSpace], Mapping[Key, float]] | None = None,
+        transferred: Transferred = NOTHING,
     ) -> None:
         import optuna
 
@@ -88,13 +98,12 @@ class Study:
         self.sampler_name = sampler
         self.model: ModelSampler | None = None
         self.study = optuna.create_study(
-            direction="minimize", sampler=self._sampler(sampler, seed, nthread, batch), study_name="stridesmith"
+            direction="minimize", sampler=self._sampler(sampler, seed, batch), study_name="stridesmith"
         )
         self.seeded = 0  # stored measurements that it began with
         self._rng = np.random.default_rng([seed, 1])
         self._seen: set[Key] = set()
-        self._first, self._waiting = first, list[Key]()
-        self._lessons = lessons
+        self._transferred, self._waiting = transferred, list[Key]()
         self._open: dict[int, tuple[optuna.Trial, Candidate]] = {}
         self._latencies: dict[Key, float] = {}
         self._mirrors: dict[tuple[str, str], _Mirror] = {}
@@ -200,8 +209,7 @@ class Study:
 
     def _ask_first(self, count: int) -> list[Candidate]:
         """Up to `count` of the candidates that are to be asked before all others, of those found before a deadline."""
-        first, self._first = self._first, None
-        lessons, self._lessons = self._lessons, None
+        (first, lessons), self._transferred = self._transferred, NOTHING
         with contextlib.suppress(OutOfTime):
             if first is not None and not self.seeded:
                 for key in first(self.search_space):
@@ -267,7 +275,7 @@ class Study:
         sizes[SKETCH] = len(self.search_space.sketches)
         return {name: IntDistribution(0, size - 1) for name, size in sizes.items()}
 
-    def _sampler(self, name: str, seed: int, nthread: int, batch: int) -> optuna.samplers.BaseSampler:
+    def _sampler(self, name: str, seed: int, batch: int) -> optuna.samplers.BaseSampler:
         import optuna
 
         if name not in SAMPLERS:
@@ -278,7 +286,7 @@ class Study:
         if name == DEFAULT:
             from .sampler import ModelSampler
 
-            self.model = ModelSampler(self.search_space, self.space.target, seed=seed, batch=batch, nthread=nthread)
+            self.model = ModelSampler(self.search_space, self.space.target, seed=seed, batch=batch)
             return self.model
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of options and samplers alike

@@ -19,6 +19,7 @@ import contextlib
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,7 @@ from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
 from ..candidates.evolution import mutated
 from ..candidates.search_space import SearchSpace
+from .study import Transferred
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -76,6 +78,10 @@ class Transfer:
     def add(self, script: str) -> None:
         """A program of this run, of which there will be records."""
         self._added.append(script)
+
+    def of(self, task: Task) -> Transferred:
+        """What is known for a task from others, for a study to ask."""
+        return Transferred(partial(self.candidates, task), partial(self.lessons, task))
 
     def candidates(self, task: Task, search_space: SearchSpace) -> Iterator[Key]:
         """What the task was fastest with on the same CPU, and its nearest relatives on its device, in its own space."""

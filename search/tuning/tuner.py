@@ -17,7 +17,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ...backends.cpu_topology import usable_threads
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     Generator = Callable[[PrimFunc, Target, Mapping[str, str]], Space]
 
 DERIVING_SHARE, FEATURES_SHARE = 0.6, 0.1  # of what is left, at most: for the design space, and for its features
-MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
 
 def tune(
@@ -175,7 +173,7 @@ def _space(run: Run, generate: Generator | None = None) -> Space:
 
 
 def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Record] = ()) -> Study:
-    from .study import Study
+    from .study import NOTHING, Study
     from .transfer import Transfer
 
     settings, task = run.settings, run.task
@@ -185,9 +183,8 @@ def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Re
     try:
         with until(run.clock.deadline(FEATURES_SHARE)):
             study = Study(
-                space, settings.sampler, settings.seed % 2**32, pins=settings.pins, nthread=MODEL_THREADS,
-                batch=settings.batch, first=partial(transfer.candidates, task) if transfer else None,
-                lessons=partial(transfer.lessons, task) if transfer else None,
+                space, settings.sampler, settings.seed % 2**32, pins=settings.pins, batch=settings.batch,
+                transferred=transfer.of(task) if transfer else NOTHING,
             )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -258,7 +255,7 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
 
 
 def _best_so_far(run: Run, reason: str | Cut) -> Record | None:
-    """Without a race: the best of the trials, or what was stored before.
+    """The best of the trials, or of what was stored before, where there was no race.
 
     A run that was cut short ends with the reason for that, also where the database does not answer.
     """

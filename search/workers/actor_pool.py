@@ -25,7 +25,7 @@ from .versions import differences, parsed
 CHECK_SECONDS = 2.0  # how often nodes are counted and signs of life asked for
 START_SECONDS = 300.0  # how long to wait for a first actor
 HELLO_SECONDS = 90.0  # for any actor to come up
-SILENT_SECONDS = 8.0
+SILENT_SECONDS = 8.0  # four times `CHECK_SECONDS`
 SPARE_SECONDS = 60.0  # of a job beyond its limits: workers start, measurements of others end
 FAILED_STARTS = 3  # after so many a node gets no more actors
 
@@ -125,15 +125,12 @@ class ActorPool:
     def give(self, actor: Actor, method: str, number: int, job: Job[Reply]) -> None:
         """Let an idle actor do the job of this number by its `method`."""
         actor.job, actor.since, actor.sign = number, time.monotonic(), None
-        actor.deadline = actor.since + self._patience(job)
-        actor.asked = actor.since
-        actor.task = self._calls.call(getattr(actor.handle, method).remote, to_text(job))
-
-    def _patience(self, job: Job[Reply]) -> float:
-        """Seconds after which a job must have been answered, whatever its worker and its actor do."""
         limits = self._limits
         longest = limits.race + job.seconds if isinstance(job, Race) else max(limits.measure, limits.build)
-        return max(longest, limits.call, job.deadline or 0.0) + limits.prepare + SPARE_SECONDS
+        # Until then it must have been answered, whatever its worker and its actor do.
+        actor.deadline = actor.since + max(longest, limits.call, job.deadline or 0.0) + limits.prepare + SPARE_SECONDS
+        actor.asked = actor.since
+        actor.task = self._calls.call(getattr(actor.handle, method).remote, to_text(job))
 
     def wait(self, seconds: float) -> list[Actor]:
         """Actors that have news: a result, a first sign of life, or their loss."""

@@ -16,7 +16,7 @@ from .ray_session import RaySession, usable_cores
 from .versions import differences, versions_here
 
 PROBE_SECONDS = 45.0  # a node that has not started a worker of Ray's by then is told as one that does not answer
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1  # between two looks
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def facts(kind: str, threads: int | None, folder: str) -> str:
 
 
 def _identity(folder: str) -> str:
-    """An identity of the folder at a path, equal on two hosts that share it; empty where there is no folder."""
+    """An identity of the folder at a path, equal for nodes of one machine that see the same; empty without a folder."""
     try:
         boot, found = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat(folder)
     except OSError:

@@ -27,10 +27,10 @@ from .timeline import Timeline, facts_of
 R = TypeVar("R", bound=Reply)
 
 KINDS = ("build", "measure")
-RETRIES = 2
-CLOSE_SECONDS = 2.0
+RETRIES = 2  # of a job that was lost with its worker
+CLOSE_SECONDS = 2.0  # for workers that were asked to end
 FIRST_BUILDERS = 8  # of this process, before there is a Ray; a first batch keeps no more busy
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.05  # between two looks
 UP_SECONDS = 5.0  # how long builders that are still starting here are waited for once the first one lives
 WAITING_SHARE = 0.25  # of what is left of a run, in which nothing is measured while a private Ray starts
 NO_NODE = Failed(status="infrastructure", message="Ray has no node that runs our actors")
@@ -325,7 +325,7 @@ class _Batch(Generic[R]):
         return [self.replies[index] for index in range(len(self.jobs))]
 
     def _give_up(self, pool: ActorPool | LocalPool) -> None:
-        """Nothing is waited for any more."""
+        """Stop waiting for anything in the pool."""
         pool.stop_busy()
         while self._make():
             pass

@@ -21,7 +21,7 @@ from pathlib import Path
 from . import scratch
 
 VARIABLE = "STRIDESMITH_SESSION"
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0  # between asking a process to end and killing it
 PREFIX = "ss-ray-"
 OWNER = ".owner"
 

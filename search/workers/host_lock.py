@@ -21,7 +21,7 @@ from pathlib import Path
 from ...ir.deadline import has_deadline, look
 
 FOLDER = Path("/tmp")
-RETRY_SECONDS = 0.02
+RETRY_SECONDS = 0.02  # between two attempts
 
 
 def _open(name: str) -> int:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 Tick = Callable[[], None]
 R = TypeVar("R", bound=Reply)
 
-FAKE_LATENCY = 1e-9
+FAKE_LATENCY = 1e-9  # of the fault `fake_latency`: faster than any kernel
 SMALL = """
 @T.prim_func
 def check(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
@@ -67,7 +67,7 @@ def check(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
         y[i] = x[i]
 """
 INSTANCES = 3  # of a control, of which the fastest is kept
-CONTROL_BYTES = 1 << 28
+CONTROL_BYTES = 1 << 28  # of a control's buffers, a choice
 
 
 def run(job: Job[R], tick: Tick = lambda: None) -> R | Failed:

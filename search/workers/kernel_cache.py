@@ -41,7 +41,8 @@ def store(question: str, reply: Built | Failed) -> None:
 
 
 def _key(question: str) -> str:
-    return "\n".join((question, software(), *_machine()))
+    cpu = host_cpu()
+    return "\n".join((question, software(), platform.system(), platform.machine(), f"{cpu.name} {cpu.features}"))
 
 
 @lru_cache(maxsize=1)
@@ -58,8 +59,3 @@ def software() -> str:
         except PackageNotFoundError:
             continue
     return digest.hexdigest()
-
-
-def _machine() -> tuple[str, str, str]:
-    cpu = host_cpu()
-    return platform.system(), platform.machine(), f"{cpu.name} {cpu.features}"

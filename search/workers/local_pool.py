@@ -13,7 +13,7 @@ from .protocol import Failed, Job, Reply, to_text
 from .threads import DaemonThread
 
 NODE = "this process"
-END_SECONDS = 5.0
+END_SECONDS = 5.0  # for workers that were asked to end
 
 
 @dataclass(eq=False)

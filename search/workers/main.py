@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 from .protocol import TICK, Alive, Failed, ProtocolError, Reply, job_of, to_text
 
-PR_SET_PDEATHSIG = 1
-MAX_FILE_BYTES = 1 << 30
+PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+MAX_FILE_BYTES = 1 << 30  # that a worker may write, a choice
 COLLECT_EVERY = 100  # jobs; a build leaves up to 4 MB in cycles
 
 

@@ -39,10 +39,10 @@ from .threads import daemon_thread
 
 R = TypeVar("R", bound=Reply)
 
-START_SECONDS = 60.0
-EXIT_SECONDS = 2.0
-MAX_REPLY_BYTES = 256 * 1024 * 1024
-RETIRE_AFTER = 1000
+START_SECONDS = 60.0  # for a worker to come up
+EXIT_SECONDS = 2.0  # for a worker that was asked to end
+MAX_REPLY_BYTES = 256 * 1024 * 1024  # a choice
+RETIRE_AFTER = 1000  # jobs, a choice
 RETIRE_STATUSES = ("wrong", "oom", DEVICE_LOST)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 OOM_WORDS = ("std::bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")
@@ -132,7 +132,7 @@ class WorkerProcess:
             self.generation += 1
             reply_of(Ping(), self._exchange(b"", START_SECONDS, START_SECONDS))
         except (_DeadlinePassed, _WorkerGone, ProtocolError, OSError) as error:
-            detail = self._last_words() or str(error) or type(error).__name__
+            detail = self._last_line() or str(error) or type(error).__name__
             self._stop()
             return Failed(status="infrastructure", message=f"a worker process did not start: {detail}")
         return None
@@ -169,21 +169,18 @@ class WorkerProcess:
                 if to_worker in ready:
                     data = data[os.write(to_worker, data[: select.PIPE_BUF]) :]
                 if from_worker in ready:
-                    self._receive(from_worker)
+                    chunk = os.read(from_worker, 1 << 20)
+                    if not chunk or len(self._pending) > MAX_REPLY_BYTES:
+                        raise _WorkerGone
+                    self._pending += chunk
             except OSError:
                 raise _WorkerGone from None
         line, _, self._pending = self._pending.partition(b"\n")
         return line
 
-    def _receive(self, descriptor: int) -> None:
-        chunk = os.read(descriptor, 1 << 20)
-        if not chunk or len(self._pending) > MAX_REPLY_BYTES:
-            raise _WorkerGone
-        self._pending += chunk
-
     def _died(self, kills_before: int) -> Failed:
         """The reply for a worker that went away by itself."""
-        words = self._last_words()
+        words = self._last_line()
         code = self._stop()
         if any(word in words for word in OOM_WORDS):
             return Failed(status="oom", message=f"memory limit of {self.memory_bytes >> 20} MiB: {words}")
@@ -194,7 +191,7 @@ class WorkerProcess:
         cause = signal.Signals(-code).name if code < 0 else f"exit{code}"
         return Failed(status=f"crash:{cause}", message=words or f"the worker process ended with {cause}")
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         """The last line of any worth that this request put on stderr."""
         if self._scratch is None:
             return ""

@@ -17,8 +17,8 @@ from pathlib import Path
 from ...errors import TemporaryError, UsageError
 from . import guardian
 
-CONNECT_SECONDS = 5.0
-CHECK_SECONDS = 8.0
+CONNECT_SECONDS = 5.0  # to a head
+CHECK_SECONDS = 8.0  # for a head to say who it is
 HTTP2_SETTINGS = b"\x04"
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + HTTP2_SETTINGS + b"\0" * 5
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0  # for a call that should take milliseconds
 STOPPED_SECONDS = 3.0  # for a process that a debugger, say, has stopped
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.5  # between two looks whether Ray is still there
 
 
 class RayLost(InternalError):

@@ -30,13 +30,13 @@ from . import guardian, host_lock, scratch
 from .ray_address import CHECK_SECONDS, answering_mode, check_address
 from .threads import DaemonThread, cannot_end
 
-START_ATTEMPTS = 3
+START_ATTEMPTS = 3  # of a private Ray: another process may take its ports
 SERVICES = ("start_monitor", "start_api_server", "start_log_monitor")
-OBJECT_STORE_BYTES = 80 * 1024 * 1024
-JOIN_SECONDS = 30.0
-START_SECONDS = 120.0
+OBJECT_STORE_BYTES = 80 * 1024 * 1024  # about the least that Ray takes (75 MiB): jobs are texts
+JOIN_SECONDS = 30.0  # a cluster
+START_SECONDS = 120.0  # a private Ray, on a host that is busy
 PATIENCE_SECONDS = 20.0  # of these, in which nothing is measured, so that Ray's start disturbs no measurement
-END_SECONDS = 2.0
+END_SECONDS = 2.0  # a private Ray
 RAY_THREADS = "ray_"  # how the names of the threads begin that `ray.init` starts in a driver
 CORE = ("raylet", "gcs_server")  # the processes without which a Ray of ours is none
 PATIENT = "1000000"  # seconds; a driver that has lost the GCS for a minute is ended by Ray, whatever else it does

@@ -32,11 +32,11 @@ from ...space.workloads import from_func
 from ...space.workloads.retype import with_floats
 from .contractions import contraction_of
 
-INTERPRETED_STATEMENTS = 2_000_000
+INTERPRETED_STATEMENTS = 2_000_000  # a choice
 STEP_STATEMENTS = 500
 """Statements that the interpreter runs at once in the time in which it takes one step of a recurrence."""
-CHECKED_STATEMENTS = 1_000_000
-TOLERANCE = 1e-9
+CHECKED_STATEMENTS = 1_000_000  # a choice
+TOLERANCE = 1e-9  # relative, of float64
 
 
 @cached(2)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-LEAVE_SECONDS = 1.0
+LEAVE_SECONDS = 1.0  # for a thread that was asked to end
 
 cannot_end = threading.Event()
 """Set once a library's own threads go on that nobody can end: Ray's, where it does not answer."""

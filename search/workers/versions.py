@@ -52,7 +52,7 @@ def parsed(text: str) -> dict[str, str]:
 
 
 def _digest(folder: Path) -> str:
-    """Of all modules of the package, by name and content, but tests and tools."""
+    """A digest of the names and contents of all modules of the package, without tests and tools."""
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         place = path.relative_to(folder).as_posix()

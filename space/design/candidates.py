@@ -265,7 +265,7 @@ class Candidates:
         return np.zeros(1, np.int64) if decision is None else self.alternative(decision)
 
     def by_layout(self, number: int, values: Sequence[NDArray[np.bool_]]) -> Bools:
-        """Of one vector for each of an operand's layouts, the elements of the layout that a candidate has."""
+        """The elements for each candidate's own layout, from a vector of `values` for each layout of an operand."""
         chosen, result = self.layout(number), np.zeros(1, bool)
         for alternative, value in enumerate(values):
             result = result | ((chosen == alternative) & value)

@@ -159,7 +159,7 @@ def _tiled(sch: Schedule, nest: Nest, form: Form) -> tuple[dict[str, str], list[
 
 def _inside(sch: Schedule, tiles: Sequence[str], form: Form, ragged: bool) -> None:
     """Unroll and vectorize the loops of a tile, and those of the initialisation."""
-    known = set(_loops(sch.func.body))
+    known = {n.var.name for n in walk(sch.func.body) if isinstance(n, For)}
     for position, loop in enumerate(tiles):
         vector = form.vector and position == len(tiles) - 1
         for name in (loop, f"{loop}_init"):
@@ -222,8 +222,3 @@ def _steps(body: Stmt, loop: Var, block: Block | None) -> tuple[int, ...]:
                 total += linear_form(substitute(index, bound))[0].get(loop, 0) * stride
             (stored if isinstance(node, Store) else loaded).append(abs(total))
     return (max(stored, default=0), *sorted(loaded, reverse=True))
-
-
-def _loops(stmt: Stmt) -> Iterator[str]:
-    return (n.var.name for n in walk(stmt) if isinstance(n, For))
-

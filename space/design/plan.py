@@ -155,7 +155,7 @@ class Plan:
         return [extent for extent, has in zip(shape, looped, strict=True) if has], sum(looped[:dim])
 
     def sum_shape(self) -> tuple[list[int], int]:
-        """The same of the sum of its panels."""
+        """The shape of the sum of a reduction's panels, and the dimension along its vectors."""
         shape = self.rounded_shape()
         dim = self.anchor.output.plain_dim(self.structure.vec)
         assert dim is not None

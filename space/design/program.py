@@ -114,7 +114,7 @@ class Operand:
         return None
 
     def own_dim(self, axis: int) -> int | None:
-        """The dimension whose index is this axis, from some place on, if there is one."""
+        """The dimension whose index is this axis plus a constant; None without one."""
         return next((dim for dim, terms in enumerate(self.dims) if terms == ((axis, 1),)), None)
 
     @property
@@ -315,7 +315,7 @@ def _epilogue(func: PrimFunc, block: Block) -> str:
 def _anchor(
     func: PrimFunc, block: Block, name: str, epilogues: Mapping[str, str], interface: dict[str, str]
 ) -> Anchor | None:
-    """One block as an anchor; None if its loops are not its iterators one to one.
+    """The block as an anchor; None unless its loops correspond to its iterators one to one.
 
     `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
     """
@@ -341,7 +341,11 @@ def _anchor(
             return None
     accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
     order = [var for var in _axis_order(block, accesses) if var not in single]
-    axes = _named_axes(block, order)
+    by_var = {i.var: i for i in block.iters}
+    spatial = [v for v in order if by_var[v].kind == "spatial"]
+    reduce = [v for v in order if by_var[v].kind == "reduce"]
+    named = [(f"s{n}", v) for n, v in enumerate(spatial)] + [(f"r{n}", v) for n, v in enumerate(reduce)]
+    axes = tuple(Axis(name, by_var[v].extent, by_var[v].kind, v.name) for name, v in named)
     operands = [_operand("o0", substitute(stores[0], single), axes, "output", "")]
     for number, access in enumerate(accesses[1:]):
         load: Load = substitute(access, single)
@@ -399,7 +403,7 @@ def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[in
 
 
 def _signs(value: Expr) -> str:
-    """Of ``int32(a) * int32(b)`` of bytes whether `a` and `b` are signed, of bfloat16 `PAIRS`; else empty."""
+    """The signs of the bytes in ``int32(a) * int32(b)``, `PAIRS` for a product of bfloat16; else empty."""
     parts = product_factors(value)
     loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == value.dtype and isinstance(p.a, Load)]
     return _SIGNS.get((value.dtype, *loaded), "") if len(parts) == len(loaded) else ""
@@ -421,14 +425,6 @@ def _axis_order(block: Block, accesses: Sequence[Store | Load]) -> list[Var]:
             found.append((0 if where else 1, where[0] if where else -1))
         places[item.var] = tuple(found)
     return sorted(places, key=lambda v: places[v])
-
-
-def _named_axes(block: Block, order: Sequence[Var]) -> tuple[Axis, ...]:
-    by_var = {i.var: i for i in block.iters}
-    spatial = [v for v in order if by_var[v].kind == "spatial"]
-    reduce = [v for v in order if by_var[v].kind == "reduce"]
-    named = [(f"s{n}", v) for n, v in enumerate(spatial)] + [(f"r{n}", v) for n, v in enumerate(reduce)]
-    return tuple(Axis(name, by_var[v].extent, by_var[v].kind, v.name) for name, v in named)
 
 
 def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str, producer: str) -> Operand:

@@ -77,7 +77,7 @@ def propose_pad_values(
     where there is none to try, or where nothing of it concerns a consumer.
     """
     func = func_of(func, "propose_pad_values")
-    known = [b for b in (*func.buffers, *_allocated(func)) if b.name == buffer]
+    known = [b for b in (*func.buffers, *[b for block in blocks(func.body) for b in block.allocs]) if b.name == buffer]
     if not known:
         raise ScheduleError("there is no buffer `{name}`", name=buffer)
     readers = [b.name for b in consumers(func, known[0])]
@@ -204,7 +204,3 @@ def _loops_along(
                 if item.var in used:
                     found.update({v.name: tile for v in free_variables(item.binding)})
     return found
-
-
-def _allocated(func: PrimFunc) -> list[Buffer]:
-    return [b for block in blocks(func.body) for b in block.allocs]

@@ -108,7 +108,7 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
 
 
 def joined(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
-    """The same with vectors along two axes, the inner of which is shorter than a vector (see `techniques.digits`).
+    """Sketches with vectors along two axes, the inner one shorter than a vector (see `techniques.digits`).
 
     Kernels of a CPU pick such lanes out of a vector; those of OpenCL do so with lanes of one stride alone.
     """
@@ -124,7 +124,7 @@ def joined(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Ske
 
 
 def parted(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
-    """The same where threads share reductions, for each number of parts (see `techniques.shared_reductions`)."""
+    """Sketches in which threads share reductions, for each number of parts (`techniques.shared_reductions`)."""
     schedule, _ = _normal(func, _constants(interface))
     known = [block.name for block in leaf_blocks(schedule.func.body)]
     whole = anchors_of(schedule.func, dict(interface))
@@ -174,7 +174,7 @@ def stepped(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sk
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
-    """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
+    """Sketches that run all stages of a chunk of rows before the next one, for each size (see `techniques.chunks`)."""
     schedule, is_cut = _normal(func, _constants(interface))
     found = anchors_of(schedule.func, dict(interface))
     sketches: list[Sketch] = []

@@ -131,7 +131,7 @@ class Open:
 
     @cached_property
     def whole_tables(self) -> Mapping[str, tuple[int, NDArray[np.int64]]]:
-        """The same in whole numbers."""
+        """`tables` with whole numbers."""
         return {name: (number, column.astype(np.int64)) for name, (number, column) in self.tables.items()}
 
 

@@ -38,7 +38,10 @@ def add_block(func: PrimFunc, loop: str) -> Result:
         if kind == "reduce" and update_op(nest.body) is None:
             raise ScheduleError("(3) loop `{loop}` is no part of a reduction", loop=item.var.name)
         if kind == "spatial":
-            _check_independent(func, item)
+            try:
+                check_concurrent(func, item, private=False)
+            except ScheduleError as error:
+                raise ScheduleError("(2) {error}", error=str(error)) from None
         var = Var(fresh(f"v{item.var.name}", taken), item.var.dtype)
         taken.add(var.name)
         iters.append(Iter(var, extent_of(item), kind, item.var))
@@ -58,10 +61,3 @@ def _loops_down(stmt: Stmt) -> list[str]:
             found.append(stmt.var.name)
         stmt = stmt.then if isinstance(stmt, If) else stmt.body
     return found
-
-
-def _check_independent(func: PrimFunc, loop: For) -> None:
-    try:
-        check_concurrent(func, loop, private=False)
-    except ScheduleError as error:
-        raise ScheduleError("(2) {error}", error=str(error)) from None

@@ -65,7 +65,7 @@ def _kinds(block: Block, index_map: IndexMap) -> list[str]:
 
 
 def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str], index_map: IndexMap) -> PrimFunc:
-    """New iterators, one for each loop, and the old iterators as expressions of them."""
+    """The function whose block has new iterators, one for each loop, in the terms of which its old ones are written."""
     block = find_block(func, name)
     taken = names(func) - {i.var.name for i in block.iters}
     iters: list[Iter] = []

@@ -55,7 +55,8 @@ def blockize(func: PrimFunc, target: str) -> Result:
     for cond in conjuncts(block.predicate):
         (over if free_variables(cond).isdisjoint(inner_vars) else under).append(cond)
     init: Stmt | None = None
-    inner = _rebound(block, to_iter, under)
+    rebound = tuple(replace(i, binding=substitute(i.binding, to_iter)) for i in block.iters)
+    inner = replace(block, iters=rebound, predicate=substitute(all_of(under), to_iter))
     if block.init is not None and any(i.kind == "reduce" for i in iters):
         _check_init_moves(block, (*outside, *nest.loops))
         init = _init_nest(inner, nest.loops, taken)
@@ -109,11 +110,6 @@ def _outer_iters(block: Block, outside: Sequence[For], taken: set[str]) -> tuple
         taken.add(name)
         iters.append(Iter(Var(name, loop.var.dtype), extent_of(loop), kinds.pop(), loop.var))
     return tuple(iters)
-
-
-def _rebound(block: Block, to_iter: dict[Var, Expr], conditions: Sequence[Expr]) -> Block:
-    iters = tuple(replace(i, binding=substitute(i.binding, to_iter)) for i in block.iters)
-    return replace(block, iters=iters, predicate=substitute(all_of(conditions), to_iter))
 
 
 def _check_init_moves(block: Block, around: Sequence[For]) -> None:

@@ -302,7 +302,7 @@ def _around(chain: Sequence[Stmt], body: Stmt, suffix: str, taken: set[str]) -> 
 
 
 def _renamed(stmt: For | Let | Block, suffix: str, taken: set[str]) -> Stmt:
-    """`stmt` with fresh names for the variables that it binds; the names are added to `taken`."""
+    """`stmt` with fresh names for the variables that it binds, and for itself if it is a block; `taken` gets them."""
 
     def own(var: Var) -> Var:
         made = replace(var, name=fresh(f"{var.name}_{suffix}", taken))

@@ -74,7 +74,9 @@ def reindex_cache_read(
     copy = copy_nest(func, plan, copied, lambda point: Store(
         plan.cache, plan.cache_indices(point), Load(source, plan.source_indices(point))
     ))  # fmt: skip
-    func = insert_before(func, _first_nest(func, blocks), seq([copy, *_epilogue(func, plan, copied, pad_value)]))
+    order = [n for n in walk(func.body) if isinstance(n, Block)]
+    first = min(blocks, key=lambda b: next(k for k, o in enumerate(order) if o is b))
+    func = insert_before(func, nest_of(func, first), seq([copy, *_epilogue(func, plan, copied, pad_value)]))
     for other in blocks:
         func = with_stmt(func, find_block(func, other.name), redirect(other, source, plan, reader))
     return with_alloc(func, plan.cache), plan.cache.name
@@ -141,13 +143,6 @@ def _epilogue(func: PrimFunc, plan: Reindexing, filled: IntSet, pad_value: Any) 
     padding = padding_of(func, plan, filled, pad_value)
     name = plan.cache.name
     return [] if padding is None else [padding.epilogue(func, fresh(f"{name}_padding", names(func) | {name}), BLOCK)]
-
-
-def _first_nest(func: PrimFunc, blocks: Sequence[Block]) -> Stmt:
-    """The loop nest of whichever block comes first."""
-    order = [n for n in walk(func.body) if isinstance(n, Block)]
-    first = min(blocks, key=lambda b: next(k for k, o in enumerate(order) if o is b))
-    return nest_of(func, first)
 
 
 @index_rank("reindex_cache_read")

@@ -54,7 +54,7 @@ def _writer(func: PrimFunc, change: Change) -> Block:
 
 
 def _check_alone(writer: Block, nest: Stmt) -> None:
-    """Nothing but loops stands around the writer, and it uses them in its bindings only."""
+    """Check that nothing but loops stands around the writer, and that only its bindings use them."""
     stmt, around = nest, set[Var]()
     while isinstance(stmt, For):
         around.add(stmt.var)

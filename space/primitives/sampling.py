@@ -96,7 +96,7 @@ def _primes(number: int) -> Iterator[tuple[int, int]]:
 
 
 def _ways(number: int, parts: int) -> int:
-    """In how many ways `number` is a product of `parts` factors in order."""
+    """The number of ways in which `number` is a product of `parts` factors in order."""
     if parts == 0:
         return int(number == 1)
     return prod(comb(exponent + parts - 1, parts - 1) for _, exponent in _primes(number))

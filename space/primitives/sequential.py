@@ -216,8 +216,11 @@ def _plan(func: PrimFunc, outer: str, buffer: str) -> _Plan | None:
     places = [order.index(v) for v in used]
     span = tuple(order[min(places) : max(places) + 1])
     extents = {v: extent_of(loops[v]) for v in span}
-    stored = {v for s in touching for v in _stored_variables(s)}
-    shape = _shape(touching, buffer)
+    # The loops over which statements store to different elements: those of no reduction.
+    places_of = [(s, i) for s in touching for store in stores(s.stmt) for i in store.indices]
+    stored = {v for s, i in places_of for v in free_variables(s.resolve(i))}
+    nodes = (n for s in touching for n in walk(s.stmt) if isinstance(n, (Load, Store)))
+    shape = next(n.buffer.shape for n in nodes if n.buffer.name == buffer)
     parts = []
     for at, dims in components(span, indices):
         if at and dims:
@@ -238,25 +241,11 @@ def _the_indices(touching: Sequence[Statement], buffer: str) -> tuple[tuple[Expr
     return distinct[0], max((f[2] for f in chosen), key=lambda s: len(s.loops))
 
 
-def _shape(touching: Sequence[Statement], buffer: str) -> tuple[int, ...]:
-    return next(
-        n.buffer.shape
-        for s in touching
-        for n in walk(s.stmt)
-        if isinstance(n, (Load, Store)) and n.buffer.name == buffer
-    )
-
-
 def _is_sequential(indices: Sequence[Expr], loops: Sequence[Var]) -> bool:
     """Whether the indices are loop variables, from the outside to the inside, or constant."""
     moving = [i for i in indices if not isinstance(i, Const)]
     places = [loops.index(i) for i in moving if isinstance(i, Var) and i in loops]
     return len(places) == len(moving) and places == sorted(set(places))
-
-
-def _stored_variables(statement: Statement) -> set[Var]:
-    """The loops over which the statement stores to different elements: those of no reduction."""
-    return {v for s in stores(statement.stmt) for i in s.indices for v in free_variables(statement.resolve(i))}
 
 
 def _replaced(
@@ -326,7 +315,9 @@ def _separated(sch: Rewritable, plan: _Plan) -> list[str]:
     known = {s.var.name for s in walk_stmts(sch.func.body) if isinstance(s, For)}
     updates = [any(update_op(s) for s in stores(item)) for item in sequence]
     if place > 0 and True in updates and updates.index(True) == place:
-        sch.decompose_reduction(_block_around(sch.func, top), top)
+        path = path_to(sch.func.body, find_loop(sch.func, top))
+        assert path is not None
+        sch.decompose_reduction([s.name for s in path if isinstance(s, Block)][-1], top)
     else:
         sch.distribute(top, place or 1)
     new = [s.var.name for s in walk_stmts(sch.func.body) if isinstance(s, For) and s.var.name not in known]
@@ -342,9 +333,3 @@ def _between(func: PrimFunc, top: str, bottom: str) -> tuple[tuple[Stmt, ...], i
         if len(below) > 1:
             return below, next(k for k, s in enumerate(below) if s is child)
     return None
-
-
-def _block_around(func: PrimFunc, loop: str) -> str:
-    path = path_to(func.body, find_loop(func, loop))
-    assert path is not None
-    return [s.name for s in path if isinstance(s, Block)][-1]

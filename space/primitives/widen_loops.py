@@ -94,13 +94,11 @@ def _in_expr(expr: Expr, facts: Facts) -> Expr:
     def widen(node: Node) -> Node:
         if isinstance(node, Load):
             return replace(node, indices=tuple(wide_index(index, facts) for index in node.indices))
-        if isinstance(node, Binary) and _compares_integers(node) and not reads_memory(node):
+        if not isinstance(node, Binary) or reads_memory(node):
+            return node
+        if node.op in COMPARISONS and dtypes.is_int(node.a.dtype):
             return binary(node.op, wide_index(node.a, facts), wide_index(node.b, facts))
         return node
 
     result: Expr = transform(expr, widen)
     return result
-
-
-def _compares_integers(expr: Binary) -> bool:
-    return expr.op in COMPARISONS and dtypes.is_int(expr.a.dtype)

@@ -109,7 +109,7 @@ class AvgPool(Pool):
         return program.text()
 
     def _counted(self) -> list[tuple[int, int]]:
-        """From which pixel to which before the end a window counts, in each direction."""
+        """The pixels that a window counts in each direction, from the first to before the end."""
         if not self.include_pad:
             return [(0, size) for size in self.sizes]
         beyond = self.beyond or (0,) * len(self.space)

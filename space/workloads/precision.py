@@ -40,5 +40,5 @@ def precision(dtype: str) -> Precision:
 
 
 def plain(dtype: str) -> Precision:
-    """One type for everything: right for what does not round, as a maximum."""
+    """The precision of what does not round, as a maximum: one type for everything."""
     return Precision(dtype, dtype, dtype)

@@ -56,7 +56,7 @@ def test_few_programs_are_refused() -> None:
     assert refused[""] >= 0.9 * sum(refused.values())
 
 
-# ---------------------------------------------------------------- kernels through the public face
+# ---------------------------------------------------------------- kernels through the public interface
 
 TARGETS = ["cpu", pytest.param("opencl", marks=needs_device)]
 

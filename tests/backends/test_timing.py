@@ -55,7 +55,7 @@ def test_sampling_ends() -> None:
 
 
 @pytest.mark.parametrize(("probe", "best", "count"), [(1.0, 0.1, 1), (1.0, 0.9, 3), (1.0, None, 3), (60.0, None, 1)])
-def test_hopeless_candidates_get_one_sample(probe: float, best: float | None, count: int) -> None:
+def test_slow_candidates_get_one_sample(probe: float, best: float | None, count: int) -> None:
     """Far slower than the best, or a single call longer than the budget: once is enough."""
     budget = 2.0
     kernel = Clockwork(probe)
@@ -200,7 +200,7 @@ def test_a_new_best_is_timed_again_and_its_luck_does_not_count() -> None:
     assert len(faster.log) >= 4 * MAX_SAMPLES
 
 
-def test_a_kernel_that_was_out_of_luck_is_not_hopeless() -> None:
+def test_a_kernel_that_was_was_disturbed_is_not_too_slow() -> None:
     """Milliseconds of slow calls while a thread is elsewhere, or a machine that is slower for all, are no verdict."""
 
     class Unlucky(Clockwork):
@@ -291,7 +291,7 @@ def test_only_close_ones_to_the_best_are_sampled_at_length() -> None:
     assert len(measure(Clockwork(1e-3), 1e-3, 5.0, 1e-3)) == MAX_SAMPLES
 
 
-def test_hopeless_is_said_of_a_long_call_at_once_and_of_a_short_one_when_it_is_warm() -> None:
+def test_too_slow_is_said_of_a_long_call_at_once_and_of_a_short_one_when_it_is_warm() -> None:
     """A second is believed without another call; a millisecond may have been a cold one."""
     slow = Clockwork(1.0)
     assert too_slow(slow, 1.0, 0.1) == 1.0

@@ -161,17 +161,17 @@ def _writes_input_padding(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 def _below(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     right(a, b, c)
-    c.base[GUARD - 1] = 1
+    c.base[GUARD - 1] = 1  # type: ignore[index]
 
 
 def _above(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     right(a, b, c)
-    b.base[-GUARD] = 1
+    b.base[-GUARD] = 1  # type: ignore[index]
 
 
 def _reads_guard(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     right(a, b, c)
-    c[0, 0] += 0 * b.base[-GUARD]
+    c[0, 0] += 0 * b.base[-GUARD]  # type: ignore[index]
 
 
 MUTANTS = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stridesmith.configs import load
-from stridesmith.cost_model.calibration import Calibration
+from stridesmith.cost_model.calibration import Calibration, Machine, Timed
 from stridesmith.cost_model.fit import estimates, fit, held_back, quality
 from stridesmith.cost_model.prior import COLUMNS
 from stridesmith.cost_model.weights import WarpWeights, Weights, classes, start_of
@@ -31,17 +31,15 @@ def made_up(weights: Weights, kernels: int = 25, shapes: int = 40, noise: float 
     columns["lanes_used"] = rng.choice([0.5, 1.0], count)
     shape = np.repeat(np.arange(shapes), kernels)
     data = Calibration.of(
-        machine="none", lanes=8.0, shapes=[f"s{n}" for n in range(shapes)], groups=["g"] * shapes,
-        shape=shape.tolist(), latency=[1.0] * count, origin=["drawn"] * count,
-        rows=[(n, 100.0, {name: float(values[n]) for name, values in columns.items()}) for n in range(count)],
-        names=COLUMNS,
+        Machine("none", 8.0), {f"s{n}": "g" for n in range(shapes)}, [Timed(f"s{n}", 1.0, "drawn") for n in shape],
+        [(n, 100.0, {name: float(values[n]) for name, values in columns.items()}) for n in range(count)], COLUMNS,
     )  # fmt: skip
     times = np.exp2(estimates(data, weights) + shape + noise * rng.normal(size=count))
     return dataclasses.replace(data, latency=times.astype(np.float32))
 
 
 def test_the_fit_finds_the_weights_that_made_the_latencies() -> None:
-    """From other weights it comes back to those that count in the data, offsets of the shapes aside."""
+    """From other weights it comes back to those that count in the data, but for offsets of the shapes."""
     true = dataclasses.replace(START, load_contiguous=1.6, octaves_branch=0.9, narrow=0.5)
     data = made_up(true)
     found = fit(data, START)

@@ -7,10 +7,12 @@ variable STRIDESMITH_UPDATE_PAGES the texts are written instead of compared.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import linecache
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.relative_to(DOCS).with_suffix("").as_posix())
 def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run one after the other in one namespace, and print what stands below them."""
+    if path.name == "backend.md" and shutil.which("cc") is None and importlib.util.find_spec("ziglang") is None:
+        pytest.skip("the page compiles C, and there is neither `cc` nor ziglang")
     monkeypatch.chdir(tmp_path)
     text = path.read_text(encoding="utf-8")
     fences = list(FENCE.finditer(text))
@@ -85,3 +89,11 @@ def run(code: str, names: dict[str, Any], where: str) -> str:
 def test_there_are_pages() -> None:
     """The pages are where the tests look for them."""
     assert pages()
+
+
+def test_a_backend_is_short() -> None:
+    """All of the backend that its page adds is at most 300 lines of code."""
+    blocks = [m["body"] for m in FENCE.finditer((DOCS / "howto" / "backend.md").read_text(encoding="utf-8"))
+              if m["kind"] == "python"]  # fmt: skip
+    last = next(number for number, block in enumerate(blocks) if block.startswith("BACKENDS["))
+    assert 100 < sum(block.count("\n") for block in blocks[: last + 1]) <= 300

@@ -47,7 +47,7 @@ def test_flops_under_conditions_and_varying_extents():
     def flops(body):
         return count_flops(PrimFunc("f", (a,), Block("root", (), body)))
 
-    assert flops(loops([(i, 16)], loops([(j, i + 1)], store))) == 16 * 17 // 2
+    assert flops(loops([(i, 16)], loops([(j, i + 1)], store))) == 16 * 17 // 2  # type: ignore[list-item]
     assert flops(loops([(i, 16), (j, 16)], If(binary("<", i + j, 4), store, store))) == 256
     assert flops(loops([(i, 16), (j, 16)], If(binary("<", i + j, 4), store))) == 10
     guarded = Store(a, (i,), if_then_else(i < 3, a[i] + a[j] + a[j], const(0.0)))

@@ -292,7 +292,7 @@ def test_what_only_moves_values_moves_bytes(move: str) -> None:
 
 def random_chain(rng: np.random.Generator, channels: int) -> tuple[list[NodeProto], dict[str, Array], Any]:
     """Scales, shifts and clips by constants from `v` to `w`, as nodes, their constants, and as a function."""
-    nodes, constants, steps = [], {}, []
+    nodes, constants, steps = [], {}, []  # type: ignore[var-annotated]
     last = "v"
     for k, op in enumerate(rng.choice(["BatchNormalization", "Mul", "Add", "Sub", "Div", "Relu", "Clip"], 3)):
         made, names = f"v{k}", [f"{n}{k}" for n in "abcd"]

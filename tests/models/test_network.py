@@ -12,7 +12,7 @@ from stridesmith.models.network import Network, Operator, Tensor, named_apart, p
 
 
 def relu(n: int) -> ss.PrimFunc:
-    return ss.parse(f"""
+    return ss.parse(f"""  # type: ignore[return-value]
 @T.prim_func
 def relu(x: T.Buffer(({n},), "float32"), y: T.Buffer(({n},), "float32")):
     for i in T.serial({n}):

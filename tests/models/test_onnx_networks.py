@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import conformance
 import networks
 import numpy as np
@@ -35,7 +37,8 @@ def same(made: onnx.ModelProto, right_one: onnx.ModelProto | None = None, **tole
     arrays = {name: normal(*network.tensors[name].shape) for name in network.inputs}
     wanted = ReferenceEvaluator(right_one or made).run(None, arrays)
     for name, right in zip(network.outputs, wanted, strict=True):
-        np.testing.assert_allclose(evaluate(network, arrays)[name], right, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
+        limits: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5, **tolerance}
+        np.testing.assert_allclose(evaluate(network, arrays)[name], right, **limits)
     assert not list(problems(network))
     return [n.func.name if isinstance(n, Operator) else f"foreign {n.op}" for n in network.nodes]
 

@@ -35,7 +35,7 @@ def _small_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def untuned(network: Network, target: Target = CPU) -> Model:
     """The network with its programs as they are written."""
-    kernels = {}
+    kernels = {}  # type: ignore[var-annotated]
     for item in tasks_of(network, target):
         (built,) = build_here([Build(script=item.task.script, target=target)])
         assert isinstance(built, Built)

@@ -37,8 +37,8 @@ STUDENT = {(0.975, 1): 12.7062, (0.975, 2): 4.3027, (0.995, 4): 4.6041, (0.9995,
 @pytest.mark.parametrize(("p", "freedom"), STUDENT)
 def test_quantiles_are_students(p: float, freedom: float) -> None:
     """Against a printed table."""
-    assert quantile(p, freedom) == pytest.approx(STUDENT[p, freedom], rel=1e-4)
-    assert quantile(1 - p, freedom) == pytest.approx(-STUDENT[p, freedom], rel=1e-4)
+    assert quantile(p, freedom) == pytest.approx(STUDENT[p, freedom], rel=1e-4)  # type: ignore[index]
+    assert quantile(1 - p, freedom) == pytest.approx(-STUDENT[p, freedom], rel=1e-4)  # type: ignore[index]
 
 
 def test_equal_races_raise_no_alarm_and_a_change_is_found() -> None:
@@ -148,7 +148,7 @@ def test_a_machine_whose_memory_was_another_is_told_and_counted() -> None:
     assert between(60e9).control != 1.0
 
 
-def test_trials_are_compared_with_more_doubt_than_races() -> None:
+def test_trials_are_compared_with_more_caution_than_races() -> None:
     """Times of a trial are relative to a kernel of its own run."""
     a, b = raced(100.0), raced(106.0)
     trial = b.changed(stage="trial")

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from ....ir import dtypes
 from ....ir.arith.linear import build, shared_form
-from ....ir.expr import Buffer, Expr, Load, const
+from ....ir.expr import Buffer, Expr, Load
 from ....ir.node import walk
 from .kernel import Kernel
-from .lanes import widened
 from .types import bare, memory_type
 
 ARRAY_ALIGNMENT = 64
 """Bytes, a multiple of which every array of a kernel begins at."""
-
-
-def position(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """The row-major position; a buffer of several physical axes is linear memory, too."""
-    width = max(dtypes.lanes(i.dtype) for i in indices)
-    total = widened(indices[0], width)
-    for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
-        total = total * widened(const(extent), width) + widened(index, width)
-    return total
 
 
 def read(k: Kernel, buffer: Buffer, at: Expr) -> str:
@@ -31,13 +21,13 @@ def read(k: Kernel, buffer: Buffer, at: Expr) -> str:
     return f"({text} != 0)" if dtypes.is_bool(buffer.dtype) else text
 
 
-def write(k: Kernel, buffer: Buffer, at: Expr, value: str) -> None:
-    """The statement that stores a value to the element at a scalar position."""
+def write(k: Kernel, buffer: Buffer, at: Expr, value: str, head: str = "") -> None:
+    """The statement that stores a value to the element at a scalar position, behind the head of a condition."""
     if buffer.dtype in k.types.emulated:
         pointer, place = k.pointer(buffer), offset(k, at)
-        k.writer.line(k.helpers.store_narrow(buffer.dtype, k.space(buffer), pointer, place, bare(value)))
+        k.writer.line(head + k.helpers.store_narrow(buffer.dtype, k.space(buffer), pointer, place, bare(value)))
     else:
-        k.writer.line(f"{k.pointer(buffer)}[{offset(k, at)}] = {bare(value)};")
+        k.writer.line(f"{head}{k.pointer(buffer)}[{offset(k, at)}] = {bare(value)};")
 
 
 def read_vector(k: Kernel, buffer: Buffer, at: Expr, count: int) -> str:

@@ -11,19 +11,19 @@ from ....ir import dtypes
 from ....ir.arith.intervals import Facts
 from ....ir.expr import Buffer, Expr
 from ....ir.node import walk
-from ....ir.stmt import For, Stmt, memories_written
+from ....ir.stmt import Evaluate, For, Stmt, memories_written, walk_stmts
 from ....ir.target import BYTE_DOTS, POCL, Target
 from ...errors import CodegenError
 from ...launch import Launch, Source, with_digest
 from ...legal.checks import arguments, images
 from ...legal.program import legal
 from ...legal.work_items import AXES, is_serial, most_threads, statements_at_top, subgroup_size, work_of
+from ...legal.written_out import FENCE
 from .helpers import CALL_BYTES, DOT_BUILTIN, POCL_CALL_BYTES, Helpers
 from .kernel import Kernel, Language, NeedsLong
-from .registers import Loaded
 from .scalars import SCALARS
 from .statements import NUMBERED, Body, statement
-from .types import Names, emulated
+from .types import Names
 from .vectors import VECTORS
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
-    lowered = legal(lowered, target)
+    given, lowered = lowered, legal(lowered, target)
     call_bytes = POCL_CALL_BYTES if target.platform == POCL and target.execution.has_vectors else CALL_BYTES
     helpers = Helpers(call_bytes, target.has_avx512_builtins)
-    language = Language(target.execution, helpers, emulated(target), SCALARS, VECTORS)
+    language = Language(target.execution, helpers, target.computed_as_float, SCALARS, VECTORS)
     buffers = (*lowered.params, *lowered.workspaces)
     parts = statements_at_top(lowered.body)
     names = Names()
@@ -50,7 +50,7 @@ def generate(lowered: Lowered, target: Target) -> Source:
         written = {k for k, b in enumerate(buffers) if b.name in memories_written(part)}
         changed = (changed - set(launch.images)) | written
     text = helpers.text() + "\n" + "\n".join(kernels)
-    return with_digest(_header(lowered, target, text) + text, launches)
+    return with_digest(_header(given, target, text) + text, launches)
 
 
 def _header(lowered: Lowered, target: Target, text: str) -> str:
@@ -61,7 +61,7 @@ def _header(lowered: Lowered, target: Target, text: str) -> str:
         if "cl_khr_fp64" not in target.features.split():
             raise CodegenError(f"`{target.name}` has no float64 arithmetic (cl_khr_fp64 is missing)")
         header += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
-    if "float16" in used and "float16" not in emulated(target):
+    if "float16" in used and "float16" not in target.computed_as_float:
         header += "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
     if DOT_BUILTIN in text:
         header += f"#pragma OPENCL EXTENSION {BYTE_DOTS} : enable\n"
@@ -76,7 +76,7 @@ def _launch(name: str, part: Stmt, buffers: Sequence[Buffer], target: Target) ->
     if target.has_thread_pool and work.groups and not as_images:
         counts = [prod(counts), 1, 1]
     size = tuple(c * n for c, n in zip(counts, local, strict=True))
-    serial = any(isinstance(node, For) and is_serial(node) for node in walk(part))
+    serial = any(isinstance(node, For) and is_serial(node) for node in walk_stmts(part))
     args = arguments(part, buffers)
     return Launch(name, size, tuple(local), args, as_images, serial=serial, threads=most_threads(part))
 
@@ -96,10 +96,7 @@ def _kernel(
 
 def _written(part: Stmt, buffers: Sequence[Buffer], launch: Launch, target: Target, k: Kernel) -> str:
     work, size = work_of(part), subgroup_size(launch.kernel, part, launch.local_size[0])
-    # Intel's runtime for CPUs does not put items of a kernel with a fence side by side, and a subgroup then reduces one
-    # item's value; the compilers of GPUs spill in other ways.
-    registers = target.registers if k.execution.keeps_what_it_loads and not size else 0
-    body = Body(k, work, Loaded(registers, target.vector_bits // 8))
+    body = Body(k, work)
     k.writer.names.fresh(launch.kernel)
     for number in launch.args:
         k.declare(buffers[number], "image" if number in launch.images else "global")
@@ -110,18 +107,19 @@ def _written(part: Stmt, buffers: Sequence[Buffer], launch: Launch, target: Targ
     header = f"__kernel __attribute__((reqd_work_group_size({', '.join(map(str, launch.local_size))})))\n"
     if size:
         header += f"__attribute__((intel_reqd_sub_group_size({size})))\n"
-    parameters = ", ".join(_parameter(body, buffers[number]) for number in launch.args)
+    fenced = any(isinstance(s, Evaluate) and s.value == FENCE for s in walk_stmts(part))
+    parameters = ", ".join(_parameter(k, buffers[number], fenced) for number in launch.args)
     header += f"void {launch.kernel}({parameters}) {{\n"
     return header + "\n".join([*k.writer.first_lines, *k.writer.lines]) + "\n}\n"
 
 
-def _parameter(body: Body, buffer: Buffer) -> str:
-    k, memory = body.kernel, body.kernel.memories[buffer.name]
+def _parameter(k: Kernel, buffer: Buffer, fenced: bool) -> str:
+    memory = k.memories[buffer.name]
     if memory.space == "image":
         return f"__read_only image2d_t {memory.pointer}"
     kind = k.types.array(buffer.dtype)
     if buffer.name in k.writer.written:
         return f"__global {kind}* restrict {memory.pointer}"
     # `restrict` tells a compiler that no fence changes what is only read here, so it would keep what it has loaded.
-    alone = "" if body.loaded.again else " restrict"
+    alone = "" if fenced else " restrict"
     return f"__global const {kind}*{alone} {memory.pointer}"

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from ....ir import dtypes
-from ....ir.expr import COMPARISONS, LOGIC, Binary, Call, Cast, Const, Load, Not, Select, Shuffle, Undef, Var
-from ....ir.functions import DOT_CALLS
+from ....ir.expr import (
+    COMPARISONS,
+    LOGIC,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Load,
+    Not,
+    Select,
+    Shuffle,
+    Undef,
+    Var,
+    as_int,
+)
+from ....ir.functions import DOT_CALLS, MASKED_LOAD
 from ...errors import CodegenError
+from ...legal.lanes import position
 from ...passes.roundings import EXACT
 from .calls import call, dot, exact, extremum, rounded
-from .kernel import Kernel, Scalars
-from .lanes import shuffled
-from .masks import load_or_constant
-from .memory import position, read
-from .texels import component, is_image
+from .kernel import Kernel, Table
+from .masks import load_masked
+from .memory import read
+from .texels import component, is_texel
 from .types import literal, memory_type, narrow_value
 
 
@@ -37,21 +51,22 @@ def _not(k: Kernel, e: Not) -> str:
 
 
 def _select(k: Kernel, e: Select) -> str:
-    cond = k.known.settled(e.cond)
-    if isinstance(cond, Const):
-        return k.scalar(e.a if cond.value else e.b)
-    return k.conditional(cond, e.a, e.b, k.scalar)
+    return k.conditional(e.cond, e.a, e.b, k.scalar)
 
 
 def _shuffle(k: Kernel, e: Shuffle) -> str:
-    return k.scalar(shuffled(e, 0))
+    """A lane of a vector that is held, or of a texel."""
+    (vector, *others), (number,) = e.vectors, e.lanes
+    if is_texel(k, vector):
+        return k.writer.steady(e, k.types.scalar(e.dtype), lambda: component(k, e))
+    if others or not isinstance(vector, Var):
+        raise CodegenError(f"a lane is taken of a vector that is held: {e!r}")
+    return f"{k.variables[vector]}.s{as_int(number):x}"
 
 
 def _load(k: Kernel, e: Load) -> str:
-    def write() -> str:
-        return component(k, e) if is_image(k, e) else read(k, e.buffer, position(e.buffer, e.indices))
-
-    return k.writer.steady(e, k.types.scalar(e.dtype), 0, 1, write)
+    place = position(e.buffer, e.indices)
+    return k.writer.steady(e, k.types.scalar(e.dtype), lambda: read(k, e.buffer, place))
 
 
 def _cast(k: Kernel, e: Cast) -> str:
@@ -69,23 +84,15 @@ def _cast(k: Kernel, e: Cast) -> str:
 
 def _call(k: Kernel, e: Call) -> str:
     if e.name == "if_then_else":
-        return _if_then_else(k, e)
+        cond, a, b = e.args
+        return k.writer.steady(e, k.types.scalar(e.dtype), lambda: k.conditional(cond, a, b, k.scalar))
+    if e.name == MASKED_LOAD:
+        return k.writer.steady(e, k.types.scalar(e.dtype), lambda: load_masked(k, e))
     if e.name in DOT_CALLS:
         return dot(k, e, k.scalar, 1)
     if e.name == EXACT:
         return exact(k, e.args[0], k.scalar, 1)
     return call(k, e.name, [k.scalar(a) for a in e.args], e.dtype, 1)
-
-
-def _if_then_else(k: Kernel, e: Call) -> str:
-    cond, a, b = k.known.settled(e.args[0]), *e.args[1:]
-    if isinstance(cond, Const):
-        return k.scalar(a if cond.value else b)
-
-    def choose() -> str:
-        return load_or_constant(k, cond, a, b) or k.conditional(cond, a, b, k.scalar)
-
-    return k.writer.steady(e, k.types.scalar(e.dtype), 0, 1, choose)
 
 
 def _binary(k: Kernel, e: Binary) -> str:
@@ -116,7 +123,7 @@ def _arithmetic(k: Kernel, e: Binary, a: str, b: str) -> str:
         return f"((int)((uint){a} {op} (uint){b}))"
     if dtype != dtypes.INDEX:
         return f"(({memory_type(dtype)})({a} {op} {b}))"
-    if k.known.facts.stays(e):
+    if k.facts.stays(e):
         return f"({a} {op} {b})"
     return f"((long)((ulong){a} {op} (ulong){b}))"
 
@@ -124,12 +131,12 @@ def _arithmetic(k: Kernel, e: Binary, a: str, b: str) -> str:
 def _floor_division(k: Kernel, e: Binary, a: str, b: str) -> str:
     if not dtypes.is_int(e.dtype):
         raise CodegenError(f"`{e.op}` divides integers, but got {e.dtype}")
-    if k.known.interval(e.a)[0] >= 0 and k.known.interval(e.b)[0] > 0:
+    if k.facts.interval(e.a)[0] >= 0 and k.facts.interval(e.b)[0] > 0:
         return f"({a} {'/' if e.op == '//' else '%'} {b})"
     return f"{k.helpers.floor_division(e.op, k.types.scalar(e.dtype))}({a}, {b})"
 
 
-SCALARS: Scalars = {
+SCALARS: Table = {
     Const: _const, Var: _var, Undef: _undef, Not: _not, Select: _select, Load: _load, Cast: _cast, Call: _call,
     Binary: _binary, Shuffle: _shuffle,
 }  # fmt: skip

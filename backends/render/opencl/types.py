@@ -10,10 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....ir import dtypes
-from ....ir.target import Target
 from ...llvm.types import bfloat16_bits
-
-NATIVE_LANES = (16, 8, 4, 2)
 
 _SCALARS = {
     "bool": "uchar", "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
@@ -53,17 +50,6 @@ def narrow_value(value: float, dtype: str) -> float:
         with np.errstate(over="ignore"):
             return float(np.float16(value))
     return float((np.array([bfloat16_bits(value)], np.uint32) << 16).view(np.float32)[0])
-
-
-def pieces(lanes: int) -> list[tuple[int, int]]:
-    """``(start, count)`` of native vectors, and of single lanes at the end, that make up `lanes`."""
-    result = []
-    start = 0
-    for count in (*NATIVE_LANES, 1):
-        while lanes - start >= count:
-            result.append((start, count))
-            start += count
-    return result
 
 
 def literal(value: int | float | bool, dtype: str, index_type: str) -> str:
@@ -111,12 +97,6 @@ def bits_type(count: int) -> str:
     return "ushort" if count == 16 else "uchar"
 
 
-def emulated(target: Target) -> frozenset[str]:
-    """The floats of 16 bits that are computed as float and rounded after every operation."""
-    native = "cl_khr_fp16" in target.features.split()
-    return frozenset(("bfloat16",) if native else ("bfloat16", "float16"))
-
-
 @dataclass(frozen=True)
 class Types:
     """The C types of a kernel's values: `index` stands for int64; floats of `emulated` types are computed as float."""
@@ -148,11 +128,6 @@ class Types:
     def literal(self, value: float, dtype: str) -> str:
         """A scalar constant."""
         return literal(value, dtype, self.index)
-
-    @property
-    def by_lane(self) -> frozenset[str]:
-        """Types whose vectors are assembled from their lanes."""
-        return self.emulated | {"bool", dtypes.INDEX}
 
 
 class Names:

@@ -63,23 +63,22 @@ class Writer:
             self.line(f"const {kind} {name} = {bare(text)};")
         return names
 
-    def steady(self, expr: Expr, kind: str, start: int, count: int, write: Callable[[], str]) -> str:
+    def steady(self, expr: Expr, kind: str, write: Callable[[], str]) -> str:
         """What `write` gives, held if the statement evaluates it in any case and what it reads never changes.
 
-        The same lanes of the same expression are written once in a block.
+        The same expression is written once in a block.
         """
         if self.is_lazy or self.changes(expr):
             return write()
-        key = (expr, start, count)
-        name = self._known(key)
+        name = self._known(expr)
         if name is None:
-            name = self._held[-1][key] = self.held(write(), kind)
+            name = self._held[-1][expr] = self.held(write(), kind)
         return name
 
     def forget_loads(self) -> None:
         """Nothing that was read from memory is held any more."""
         for known in self._held:
-            read = {name for key, name in known.items() if isinstance(key, tuple) and memories_read(key[0])}
+            read = {name for key, name in known.items() if isinstance(key, Expr) and memories_read(key)}
             for key in [key for key, name in known.items() if name in read]:
                 del known[key]
 

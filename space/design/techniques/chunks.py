@@ -79,7 +79,7 @@ def shared_rows(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> 
 
 
 def _handed(func: PrimFunc, anchor: Anchor) -> tuple[Handed, list[Handed]]:
-    """What an anchor and its epilogue write in the end, and all that they read."""
+    """The buffer that an anchor, with its epilogue, writes in the end, and those that it reads."""
     plain = {axis: dim for axis in anchor.spatial if (dim := anchor.output.plain_dim(axis)) is not None}
     reads: list[Handed] = []
     for operand in anchor.inputs:

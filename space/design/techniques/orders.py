@@ -17,7 +17,7 @@ MAX_ORDERS = 6
 
 
 def _opens(site: Site, out: Collector) -> None:
-    """All orders of the outer loops, or of many some; of the reductions the rotations of the canonical order."""
+    """Open the order of the outer loops, all or some of many; reductions in rotations of the canonical order."""
     _add(site, out, 0, "order", orders(site.wide))
     loops = [a for a in site.anchor.reduce if site.anchor.axes[a].extent > 1]
     _add(site, out, 1, "order:reduce", _rotations(loops))

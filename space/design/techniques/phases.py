@@ -48,7 +48,10 @@ def _restrict(sch: Schedule, name: str) -> None:
         terms, step = found[0]
         moving = [k for k, i in enumerate(block.iters) if i.kind == "spatial" and terms.get(i.var, 0) % step]
         if cut := [k for k in moving if block.iters[k].extent > step]:
-            sch.transform_block_layout(name, _digits(block, cut, step))
+            names = [f"d{k}" for k in range(len(block.iters))]
+            parts = ([f"{n} // {step}", f"{n} % {step}"] if k in cut else [n] for k, n in enumerate(names))
+            digits = [digit for part in parts for digit in part]
+            sch.transform_block_layout(name, f"lambda {', '.join(names)}: [{', '.join(digits)}]")
             continue
         reduce = [i for i in block.reduce if any(i.var == v and c % step for v, c in terms.items())]
         if not reduce or not isinstance(reduce[0].binding, Var):
@@ -61,18 +64,12 @@ def _restrict(sch: Schedule, name: str) -> None:
 
 
 def _over_the_edge(sch: Schedule, name: str) -> None:
-    """Where a step does not divide an extent: compute the last phases as well, in a buffer that has room for them."""
+    """Compute the last phases as well where a step does not divide an extent, in a buffer that has room for them."""
     block = find_block(sch.func, name)
     names = [f"d{k}" for k in range(len(block.iters))]
     kept = [n for n, item in zip(names, block.iters, strict=True) if item.kind == "spatial"]
     sch.reindex_cache_write(name, 0, "global", f"lambda {', '.join(names)}: [{', '.join(kept)}]")
     sch.remove_branching_through_overcompute(name)
-
-
-def _digits(block: Block, cut: list[int], step: int) -> str:
-    names = [f"d{k}" for k in range(len(block.iters))]
-    parts = [part for k, n in enumerate(names) for part in ([f"{n} // {step}", f"{n} % {step}"] if k in cut else [n])]
-    return f"lambda {', '.join(names)}: [{', '.join(parts)}]"
 
 
 def _spread_stages(func: PrimFunc, name: str) -> list[str]:

@@ -34,7 +34,7 @@ def _share(plan: Plan) -> None:
 
 
 def _shown(c: Candidates) -> Columns:
-    """No more loops than there are after rows have been fused."""
+    """The number of shared loops, at most as many as there are after rows have been fused."""
     found = c.columns("parallel")
     if c.pair is not None and found:
         loops = len(c.part.outer_axes) - c.fused.astype(np.float32)

@@ -44,7 +44,7 @@ GAIN = 0.97
 
 
 def _opens(site: Site, out: Collector) -> None:
-    """All taps or those that meet data, of the input with most padding."""
+    """Open whether all taps run, or those alone that meet data, for the input with most padding."""
     if site.target.kind != "cpu" or site.structure.factored:
         return
     found = [(number, data) for number in site.anchor.factors if (data := _data(site, number))]

@@ -38,7 +38,7 @@ SMALL_LAUNCH = 1 << 17
 
 
 def _opens(site: Site, out: Collector) -> None:
-    """All threads, half of them, an eighth, one: where all have little to do."""
+    """Open the number of threads, where all would have little to do: all, half of them, an eighth, one."""
     threads = site.target.threads
     points = np.prod([axis.extent for axis in site.anchor.axes], dtype=np.float64) * max(1, site.chunks)
     is_opencl = site.target.kind == "opencl"
@@ -56,7 +56,7 @@ def _opens(site: Site, out: Collector) -> None:
 
 
 def _excludes(c: Candidates) -> Verdicts:
-    """As many threads as there are iterations are all that can work; work-groups of several items share them."""
+    """Exclude more threads than there are iterations; work-groups of several items share them."""
     if c.part.of("threads"):
         yield "threads", (c.threads == c.target.threads) | (c.threads < (c.part.chunks or c.iterations))
         if c.target.kind == "opencl":

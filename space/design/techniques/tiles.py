@@ -57,7 +57,10 @@ def _opens(site: Site, out: Collector) -> None:
         elif axis == site.structure.vec:
             sizes = device_tiles(item.extent, site.lanes, site.structure.factored, site.target)
         elif item.kind == "reduce":
-            sizes = _unrolls(item.extent)
+            # Powers of two, and a short reduction whole.
+            sizes = [u for u in UNROLLS if u <= item.extent]
+            if 1 < item.extent <= 11 and item.extent not in sizes:
+                sizes.append(item.extent)
             if axis == site.structure.dot:
                 sizes = [size for size in sizes if size % site.anchor.dot_steps == 0]
         else:
@@ -83,14 +86,6 @@ def vector_shapes(extent: int, lanes: int, factored: bool) -> list[tuple[int, in
     if half > 1:
         found += [(v, half) for v in (1, 3) if v * half <= max(extent, half)]
     return found or [(1, 1)]
-
-
-def _unrolls(extent: int) -> list[int]:
-    """Unroll factors of a reduction: powers of two, and a short reduction whole."""
-    found = [u for u in UNROLLS if u <= extent]
-    if 1 < extent <= 11 and extent not in found:
-        found.append(extent)
-    return found
 
 
 def _excludes(c: Candidates) -> Verdicts:

@@ -81,14 +81,10 @@ def _excludes(c: Candidates) -> Verdicts:
     if c.part.of("work_group"):
         yield "work-group", _covers_tiles(c)
         if c.target.warp > 1:
-            yield "warp", _fills_a_warp(c)
-
-
-def _fills_a_warp(c: Candidates) -> Bools:
-    """A group has the items of a warp or more, or all that there are; subgroups have several items each."""
-    items = c.items * c.lane if c.structure.subgroup else c.items
-    least = min(c.target.warp, c.target.max_work_group)
-    return np.asarray((items >= least) | (c.items >= c.iterations))
+            # A group has the items of a warp or more, or all that there are; subgroups have several items each.
+            items = c.items * c.lane if c.structure.subgroup else c.items
+            least = min(c.target.warp, c.target.max_work_group)
+            yield "warp", np.asarray((items >= least) | (c.items >= c.iterations))
 
 
 def _covers_tiles(c: Candidates) -> Bools:

@@ -212,6 +212,18 @@ def test_the_instruction_is_that_of_the_table(target: str, signs: str, instructi
     assert instruction in text and other not in text
 
 
+@pytest.mark.parametrize("signs", ["ss", "uu"])
+@pytest.mark.parametrize("target, accumulates", [("vnni", True), ("avxvnni", True), ("avx512", False), ("avx2", False)])
+def test_pairs_are_added_up_by_the_instruction_that_multiplies_them(target: str, accumulates: bool, signs: str) -> None:
+    """Bytes of equal signs outside of nests, for which no sum stands beside a tile: products of 16 bits in pairs.
+
+    Where one is added to what another one has just given, LLVM may take a product and a sum instead.
+    """
+    machine, lowered = TARGETS[target], words_program(f"dot_4x8packed_{signs}", 8)
+    module = LinkedModule([generate(lowered, machine)], [entry_name(lowered.name)], machine, "x86_64-unknown-linux-gnu")
+    assert ("vpdpwssd" in module.assembly()) == accumulates
+
+
 def test_a_requantised_sum_is_a_program_of_the_language() -> None:
     """What is rounded operation by operation in code is so by the language's own meaning: it has no marks for it."""
     func = parse("""

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from draws import candidates, func_of
 from emulated import operators
-from legal_programs import MACHINES, RandomPrograms, agree, lowered_for, meaning
+from legal_programs import DEVICES, MACHINES, RandomPrograms, agree, lowered_for, meaning
 from masking import CASES, filled
 from random_runs import arguments
 from scale import scaled
 
+from stridesmith.backends.errors import CodegenError
 from stridesmith.backends.legal.program import legal
 from stridesmith.backends.lower import Lowered, LoweringError
 from stridesmith.ir.expr import Buffer, Call, Load, Ramp, Select, Shuffle, Var, const
@@ -63,6 +64,42 @@ def test_random_programs_mean_the_same(name: str) -> None:
             continue
         changed += agree(lowered, MACHINES[name], arguments(func))
     assert changed
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_random_kernels_mean_the_same(name: str) -> None:
+    """On OpenCL devices: written out, in vectors that there are, with masks and fences as nodes."""
+    changed = 0
+    for seed in range(scaled(15)):
+        func = RandomPrograms(seed).program()
+        try:
+            changed += agree(lowered_for(func, DEVICES[name]), DEVICES[name], arguments(func))
+        except (LoweringError, OutOfBounds, CodegenError):
+            continue
+    assert changed
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ["opencl cpu", "opencl masks"])
+def test_masked_kernels_mean_the_same(name: str, case: str) -> None:
+    """Edges of all kinds; what is read beside them is inside of memory, and what is left of a mask is one access."""
+    target, func = DEVICES[name], CASES[case]
+    agree(lowered_for(func, target), target, filled(func))
+    body = legal(lowered_for(func, target), target).body
+    assert all(isinstance(s.then, Store) for s in walk_stmts(body) if isinstance(s, If) and s.cond.dtype != "bool")
+
+
+@pytest.mark.parametrize("kind", ("conv2d int8", "matmul float16", *OPERATORS))
+@pytest.mark.parametrize("name", DEVICES)
+def test_candidates_for_devices_mean_the_same(name: str, kind: str) -> None:
+    """Candidates of small operators for OpenCL: work-groups, local memory, images, subgroups."""
+    target, (operator, shape) = DEVICES[name], operators()[kind]
+    sketches = space_of(workload(operator, **shape).func, target).sketches
+    chosen = np.random.default_rng(len(name)).permutation(len(sketches))[: scaled(2)]
+    for sketch in (sketches[number] for number in chosen):
+        for choice in candidates(sketch, 1):
+            scheduled = sketch.schedule(choice).func
+            agree(lowered_for(scheduled, target), target, arguments(scheduled))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -65,7 +65,7 @@ def test_what_is_clipped_and_rounded_first(dtype: str, lanes: int, ends: tuple[f
         return Call("nearbyint", (clip(x, *ends, count, swapped),), x.dtype)
 
     got = converted(dtype, lanes, TARGETS["this"], wrap)
-    clipped = np.where(np.isnan(NUMBERS), np.nan, np.clip(NUMBERS, *(np.float32(end) for end in ends)))
+    clipped = np.where(np.isnan(NUMBERS), np.nan, np.clip(NUMBERS, np.float32(ends[0]), np.float32(ends[1])))
     np.testing.assert_array_equal(got, saturated(np.rint(clipped), dtype))
 
 

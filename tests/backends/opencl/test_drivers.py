@@ -204,18 +204,18 @@ def test_a_device_that_gives_no_context_is_listed_with_the_reason(monkeypatch: p
     assert "does not answer: clCreateContext failed: OUT_OF_HOST_MEMORY" in reasons[0].text
 
 
-@pytest.mark.parametrize(("mended", "bits"), [(False, 256), (True, 512)])
-def test_a_known_fault_is_avoided_and_told(monkeypatch: pytest.MonkeyPatch, mended: bool, bits: int) -> None:
+@pytest.mark.parametrize(("renamed", "bits"), [(False, 256), (True, 512)])
+def test_a_known_fault_is_avoided_and_told(monkeypatch: pytest.MonkeyPatch, renamed: bool, bits: int) -> None:
     """PoCL 3.0 on a processor that it takes for another: the right name, else vectors of 256 bits, and why."""
     monkeypatch.setattr(processor_name, "_best_name", lambda: "skylake-avx512")
-    monkeypatch.setattr(processor_name, "is_mended", lambda device: mended)
-    monkeypatch.setattr(processor_name, "mend", lambda device: None)
+    monkeypatch.setattr(processor_name, "is_renamed", lambda device: renamed)
+    monkeypatch.setattr(processor_name, "rename", lambda device: None)
     linux = "PoCL HSTR: pthread-x86_64-unknown-linux-gnu"
     have(monkeypatch, platform(POCL, "PoCL 3.0", "old", native=16, built_for=f"{linux}-znver3"),
          platform(POCL, "PoCL 6.0", "new", native=16, built_for=f"{linux}-znver4"))  # fmt: skip
     (_, old, faults), (_, new, none) = devices.selectors()
-    assert (old.vector_bits, old.max_vector_bits == 256) == (bits, not mended) and (mended or old.registers <= 16)
+    assert (old.vector_bits, old.max_vector_bits == 256) == (bits, not renamed) and (renamed or old.registers <= 16)
     assert (new.vector_bits, new.max_vector_bits) == (512, 1024) and none == []
     assert len(faults) == 1 and "takes the processor for an older one" in faults[0].text
-    assert faults[0].text.endswith(": worked around" if mended else ": those of 256 bits are used")
-    assert faults[0].is_avoided is mended
+    assert faults[0].text.endswith(": worked around" if renamed else ": those of 256 bits are used")
+    assert faults[0].is_avoided is renamed

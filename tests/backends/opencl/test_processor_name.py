@@ -88,11 +88,11 @@ def test_the_name_is_one_that_the_processor_can_run(
     """The one name is replaced, what is beside it stays."""
     features(has)
     made = Made(POCL + given.decode(), given, b"pthread", given + b"-more")
-    assert processor_name.is_wrong(made.device) and not processor_name.is_mended(made.device)
+    assert processor_name.is_wrong(made.device) and not processor_name.is_renamed(made.device)
     for _ in range(2):
-        processor_name.mend(made.device)
+        processor_name.rename(made.device)
         assert made.told() == [name, b"pthread", given + b"-more"]
-        assert processor_name.is_mended(made.device)
+        assert processor_name.is_renamed(made.device)
     assert made.names[0].value == given
 
 
@@ -112,7 +112,7 @@ def test_everything_else_is_left_alone(version: str, names: list[bytes], feature
     """Another driver, a name that is right, and a device object in which it is not clear where the name stands."""
     features(text(processor_name.AVX2))
     made = Made(version, *names)
-    processor_name.mend(made.device)
+    processor_name.rename(made.device)
     assert made.told() == names
 
 
@@ -121,14 +121,14 @@ def test_builds_of_distributions_are_known(version: str, features: Callable[[str
     """They have another triple, and another spelling."""
     features(text(processor_name.AVX512))
     made = Made(version, b"znver3")
-    processor_name.mend(made.device)
+    processor_name.rename(made.device)
     assert made.told() == [b"skylake-avx512"]
 
 
 def test_where_memory_cannot_be_opened_the_name_stays(
     monkeypatch: pytest.MonkeyPatch, features: Callable[[str], None]
 ) -> None:
-    """A sandbox may forbid it; the device is as it was, and known not to be mended."""
+    """A sandbox may forbid it; the device is as it was, and known not to be renamed."""
 
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise PermissionError("/proc/self/mem")
@@ -136,8 +136,8 @@ def test_where_memory_cannot_be_opened_the_name_stays(
     features(text(processor_name.AVX512))
     made = Made(POCL + "znver3", b"znver3")
     monkeypatch.setattr("builtins.open", refuse)
-    processor_name.mend(made.device)
-    assert made.told() == [b"znver3"] and not processor_name.is_mended(made.device)
+    processor_name.rename(made.device)
+    assert made.told() == [b"znver3"] and not processor_name.is_renamed(made.device)
 
 
 def test_other_software_gets_right_results_too() -> None:
@@ -177,7 +177,7 @@ def test_this_machines_pocl_compiles() -> None:
     if not found:
         pytest.skip("no PoCL is installed")
     if processor_name.is_wrong(found[0]):
-        assert processor_name.is_mended(found[0])
+        assert processor_name.is_renamed(found[0])
     context = cl.Context(found[:1])
     queue = cl.CommandQueue(context)
     source = "kernel void roots(global float16 *x) { x[get_global_id(0)] = sqrt(x[get_global_id(0)]); }"

@@ -394,7 +394,7 @@ def test_the_compiled_form_travels(tmp_path, alone) -> None:
     program = lowered(body, a, b, c)
     if alone:
         loop, *rest = doubling()
-        program = lowered(replace(loop, annotations=(("threads", 1),)), *rest)
+        program = lowered(replace(loop, annotations=(("threads", 1),)), *rest)  # type: ignore[type-var]
     artifact = opencl.compile_opencl(program, target)
     code = (
         "import json, sys, pathlib\n"

@@ -9,9 +9,10 @@ from opencl_programs import GENERIC, GPU, bound, lowered, matmul_tile
 
 from stridesmith.backends.errors import CodegenError
 from stridesmith.backends.launch import Launch
+from stridesmith.backends.legal.lanes import pieces
 from stridesmith.backends.legal.unrolling import MAX_COPIED, MAX_WRITTEN_OUT
 from stridesmith.backends.render.opencl.program import generate
-from stridesmith.backends.render.opencl.types import Names, bare, literal, pieces
+from stridesmith.backends.render.opencl.types import Names, bare, literal
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Expr, Load, Ramp, Var, binary, const
 from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Let, Seq, Stmt, Store, loops, seq
 

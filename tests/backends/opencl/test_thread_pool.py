@@ -352,7 +352,7 @@ def test_another_pocl_is_asked_for_nothing(
 
     monkeypatch.setattr(metadata, "version", find)
     monkeypatch.setattr(drivers, "system_files", lambda: files)
-    monkeypatch.setattr(calling_thread, "_twins", [])
+    monkeypatch.setattr(calling_thread, "_both", [])
     monkeypatch.delenv("POCL_DEVICES", raising=False)
     seen: list[str | None] = []
     monkeypatch.setattr(cl, "get_platforms", lambda: seen.append(os.environ.get("POCL_DEVICES")) or [])

@@ -20,7 +20,7 @@ def copy(source: Buffer, target: Buffer, side: int = SIDE, stride: int = 40, ste
     read = Load(source, (Ramp(Q * side + K * step, const(stride), side),))
     value = read * const(scale) if scale != 1 else read
     write = Ramp(Q * (side * side) + K * side, const(1), side)
-    return loops([(Q, BLOCKS)], For(K, const(side), Store(target, (write,), value), "unrolled"))
+    return loops([(Q, BLOCKS)], For(K, const(side), Store(target, (write,), value), "unrolled"))  # type: ignore[return-value]
 
 
 def buffers(dtype: str = "float32", side: int = SIDE, stride: int = 40) -> tuple[Buffer, Buffer]:

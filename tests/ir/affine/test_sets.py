@@ -232,7 +232,7 @@ def test_evaluate_takes_arrays() -> None:
 
 
 def battery() -> dict[str, Any]:
-    """Every question of the face, asked about one awkward domain."""
+    """Every question that sets answer, asked about one awkward domain."""
     cond = binary("or", ((I * 3 + J) % 4).equal(1), binary("<", (I - J * 2) // 3, K))
     domain = sets.Domain(EXTENTS, (cond,))
     whole = sets.box((I, J, K), (7, 5, 3))

@@ -217,6 +217,18 @@ def f(X: T.Buffer((64,)), Y: T.Buffer((64,))):
     np.testing.assert_allclose(y, function(data.astype(np.float64)), rtol=2e-5, atol=1e-6)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("extent", [1, 9])
+def test_powers_of_minus_infinity(extent: int) -> None:
+    """A power of 0.5 is no square root: IEEE 754 has inf for -inf, whether the exponent is one number or many."""
+    (y,) = run(f'''
+@T.prim_func
+def f(X: T.Buffer(({extent},)), Y: T.Buffer(({extent},))):
+    for i in range({extent}):
+        Y[i] = T.pow(X[i], 0.5)
+''', np.full(extent, -np.inf, np.float32))
+    assert (y == np.inf).all()
+
+
 def test_erf_and_integer_arithmetic() -> None:
     """Division and modulo floor, types wrap, and erf is the error function."""
     func = read('''

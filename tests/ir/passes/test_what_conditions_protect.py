@@ -252,7 +252,7 @@ def test_what_is_only_computed_from_undef_does_not_become_a_condition() -> None:
 
 
 def test_undef_at_an_unknown_element_may_be_anywhere() -> None:
-    """A store of undef whose index memory decides makes all of the memory doubtful."""
+    """A store of undef whose index memory decides leaves nothing of the memory defined."""
     text = """
 @T.prim_func
 def main(A: T.Buffer((8,), "float32"), P: T.Buffer((8,), "int64"), C: T.Buffer((8,), "float32")):

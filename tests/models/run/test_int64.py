@@ -23,7 +23,7 @@ FACTOR, OFFSET, RANGE = 6364136223846793005, 1442695040888963407, 1000003
 def untuned(network: Network) -> Model:
     """The network with its programs as they are written."""
     target = discover("cpu", 1)
-    kernels = {}
+    kernels = {}  # type: ignore[var-annotated]
     for item in tasks_of(network, target):
         (built,) = build_here([Build(script=item.task.script, target=target)])
         assert isinstance(built, Built)

@@ -49,7 +49,7 @@ def with_halo(pad_value: str, wanted: str = "0") -> Network:
 def untuned(network: Network) -> Model:
     """The network with its programs as they are written."""
     target = discover("cpu", 2)
-    kernels = {}
+    kernels = {}  # type: ignore[var-annotated]
     for item in tasks_of(network, target):
         (built,) = build_here([Build(script=item.task.script, target=target)])
         assert isinstance(built, Built)

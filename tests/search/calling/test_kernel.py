@@ -43,7 +43,7 @@ class Product(Executable):
         super().__init__({"kind": "cpu", "entry": "", "code": "", "target": CPU.to_json(), "params": params,
                           "workspaces": [], "launches": []})  # fmt: skip
 
-    def bind(self, *, guard_bytes: int = 0) -> Bound:
+    def bind(self, *, guard_bytes: int = 0) -> Bound:  # type: ignore[override]
         return ProductMemory()
 
 

@@ -218,9 +218,9 @@ def test_a_damaged_database_is_salvaged_and_the_run_goes_on(path: Path) -> None:
         assert all(records[r.id] == r for r in saved)
         assert "damaged" in database.notes[0]
         database.put_record(make_record())
-    aside = [p for p in path.parent.iterdir() if "damaged-" in p.name and not p.name.endswith(("-wal", "-shm"))]
-    assert [p.read_bytes() for p in aside] == [bytes(data)]
-    assert aside[0].name in database.notes[0]
+    kept = [p for p in path.parent.iterdir() if "damaged-" in p.name and not p.name.endswith(("-wal", "-shm"))]
+    assert [p.read_bytes() for p in kept] == [bytes(data)]
+    assert kept[0].name in database.notes[0]
 
 
 def test_tables_that_look_alike_keep_their_own_rows(path: Path) -> None:
@@ -356,7 +356,7 @@ def test_damage_in_a_large_file_is_salvaged_once_it_was_met(path: Path, monkeypa
     assert not Path(f"{path}{sqlite_file.SUSPECT}").exists()
 
 
-def test_a_file_that_proves_to_be_sound_is_in_doubt_no_more(path: Path) -> None:
+def test_a_file_that_proves_to_be_sound_is_suspect_no_more(path: Path) -> None:
     """It is checked whole once, by a writer; who only reads changes nothing."""
     fill(path, 1)
     sqlite_file.suspect(path)

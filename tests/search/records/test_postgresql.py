@@ -218,7 +218,7 @@ def test_tables_that_somebody_keeps_busy_hold_up_nobody(url: str, monkeypatch: p
         assert connection.execute(sa.text("SELECT value FROM meta")).scalar() == "2"
 
 
-def test_what_a_server_that_is_down_does_not_take_is_kept_aside(
+def test_what_a_server_that_is_down_does_not_take_is_spooled(
     server: Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A put fails in its time, the writer keeps the records on disk, and writes them when the server is back."""

@@ -14,7 +14,7 @@ import pytest
 from record_makers import make_record
 
 from stridesmith.errors import StorageError, TemporaryError
-from stridesmith.search.records import spool as aside_module
+from stridesmith.search.records import spool as spool_module
 from stridesmith.search.records import writer as writer_module
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import to_line
@@ -53,7 +53,7 @@ def locked(path: Path) -> sqlite3.Connection:
     return other
 
 
-def asides(path: Path) -> list[Path]:
+def spools(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"*{ENDING}*"))
 
 
@@ -73,21 +73,21 @@ def test_a_run_that_is_killed_while_the_database_is_locked_loses_nothing(path: P
         (note,) = take_up(database)
         assert "5 records" in note and database.size == 5
         assert take_up(database) == []
-    assert asides(path) == []
+    assert spools(path) == []
 
 
-def test_nothing_is_left_aside_once_the_lock_is_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_stays_spooled_once_the_lock_is_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next put writes all; before, each record was in the file."""
     monkeypatch.setattr(writer_module, "RETRY_SECONDS", 0.0)
     with Database(path) as database:
         writer, other = RecordWriter(database), locked(path)
         for number in (1, 2):
             writer.put([make_record(id=f"{number:016x}")])
-            (file,) = asides(path)
+            (file,) = spools(path)
             assert len(file.read_text().splitlines()) == number
         other.close()
         writer.put([make_record(id=f"{3:016x}")])
-        assert database.size == 3 and asides(path) == []
+        assert database.size == 3 and spools(path) == []
 
 
 def test_a_run_that_ends_with_the_database_locked_leaves_its_file(path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_file_of_a_run_that_lives_is_left_alone(path: Path) -> None:
         spooled = Spool(database)
         spooled.append([make_record()])
         assert take_up(database) == [] and database.size == 0
-        assert asides(path) == [spooled.path]
+        assert spools(path) == [spooled.path]
         spooled.leave()
 
 
@@ -131,19 +131,19 @@ def test_what_is_no_record_hides_nothing(path: Path, tail: str, refused: bool) -
     with Database(path) as database:
         notes = take_up(database)
         assert database.size == 1 and any("refused" in note for note in notes) == refused
-    assert [p.name.endswith(".refused") for p in asides(path)] == [True] * refused
+    assert [p.name.endswith(".refused") for p in spools(path)] == [True] * refused
 
 
 def test_a_database_that_is_still_locked_keeps_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later run tries again."""
-    monkeypatch.setattr(aside_module, "TAKE_SECONDS", 0.05)
+    monkeypatch.setattr(spool_module, "TAKE_SECONDS", 0.05)
     with Database(path) as database:
         spooled = Spool(database)
         spooled.append([make_record()])
         spooled.leave()
         other = locked(path)
         (note,) = take_up(database)
-        assert "still in" in note and asides(path) == [spooled.path]
+        assert "still in" in note and spools(path) == [spooled.path]
         other.close()
         assert len(take_up(database)) == 1 and os.listdir(path.parent).count(spooled.path.name) == 0
 
@@ -163,7 +163,7 @@ def test_the_files_of_another_database_are_left_alone(tmp_path: Path, name: str)
 
 def test_a_database_that_is_locked_is_asked_for_one_file_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that begins does not wait for the lock once for each file, and waits briefly."""
-    monkeypatch.setattr(aside_module, "TAKE_SECONDS", 0.2)
+    monkeypatch.setattr(spool_module, "TAKE_SECONDS", 0.2)
     with Database(path) as database:
         for _ in range(30):
             spooled = Spool(database)
@@ -188,9 +188,9 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_whole_lines(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
-            patch.setattr(aside_module.os, "fsync", full)
+            patch.setattr(spool_module.os, "fsync", full)
             spooled.append([make_record(id="b" * 16)])
         spooled.append([make_record(id="c" * 16)])
         spooled.leave()
         assert len(take_up(database)) == 1
-        assert sorted(record.id[0] for record in database.every()) == ["a", "c"] and asides(path) == []
+        assert sorted(record.id[0] for record in database.every()) == ["a", "c"] and spools(path) == []

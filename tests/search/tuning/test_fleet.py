@@ -241,7 +241,7 @@ def test_a_signal_that_is_lost_while_results_are_stored_ends_the_process_all_the
     assert len(made) == 1
 
 
-def test_a_process_that_fails_gives_its_last_words() -> None:
+def test_a_process_that_fails_gives_its_last_line() -> None:
     """A module that is not there, say, on a host where another version is installed."""
     host = HostProcess()
     host.start("stridesmith.no_such_module", "[]")

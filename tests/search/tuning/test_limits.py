@@ -19,7 +19,7 @@ from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import clock, tuner
 from stridesmith.search.tuning.clock import Clock
 from stridesmith.search.tuning.race import untuned_id
-from stridesmith.search.tuning.scheduler import Scheduler
+from stridesmith.search.tuning.scheduler import Scheduler, Terms
 from stridesmith.search.tuning.settings import settings
 from stridesmith.search.workers.executor import TOO_LATE
 from stridesmith.search.workers.protocol import Build, Job, Measure, MeasureRoof, Race
@@ -49,7 +49,7 @@ class World:
         self.path, self.costs, self.now = path, costs, 1000.0
         self.events: list[tuple[float, dict[str, Any]]] = []
         monkeypatch.setattr(clock.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(tuner, "resolve", lambda asked: self.task)
+        monkeypatch.setattr(tuner, "resolve", lambda asked: self.task)  # type: ignore[has-type]
         monkeypatch.setattr(clock, "crowding", lambda: 1.0)
         monkeypatch.setattr(space_module, "generate", self.generate)
         self.space = fake_executor.space()
@@ -231,7 +231,7 @@ def test_several_tasks_leave_the_caller_its_seconds(
     tasks = [(Task(one, there.space.target, interface_of(one)), 1) for one in work]
     began = there.now
     with Database(there.path) as database:
-        scheduler = Scheduler(tasks, database, there.executor, Clock(began, seconds), ending=1.0)
+        scheduler = Scheduler(tasks, database, there.executor, Clock(began, seconds), Terms(ending=1.0))
         scheduler.play()
     assert there.now - began <= seconds - min(clock.CLOSING_SECONDS, clock.CLOSING_SHARE * seconds) - 0.5 + 1e-6
     known = sum(share.best_us is not None for share in scheduler.shares)

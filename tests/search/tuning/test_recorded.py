@@ -219,7 +219,7 @@ def test_recorded_and_real_devices_try_nothing_of_each_other(task: Task, file: P
     tune(settings(workload="matmul", params=shape, target=f"recorded:{file}", trials=4, db=db, mirror=False))
     with Database(db) as database:
         assert not [record for record in database.every() if "origin" in record.versions]
-    for trace in ([], [[]], ["x"]):
+    for trace in ([], [[]], ["x"]):  # type: ignore[var-annotated]
         reply = RecordedExecutor(recording).build([Build(script=task.script, target=TARGET, trace=trace)])[0]
         assert isinstance(reply, Failed) and reply.status == "refused"
 

@@ -28,7 +28,7 @@ from stridesmith.search.candidates.evolution import (
 from stridesmith.search.candidates.search_space import Key, SearchSpace
 from stridesmith.search.tuning import sampler as sampler_module
 from stridesmith.search.tuning.sampler import ModelSampler, _History
-from stridesmith.search.tuning.study import Study
+from stridesmith.search.tuning.study import Study, Transferred
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
@@ -206,7 +206,7 @@ def test_latencies_of_different_runs_are_not_compared():
                 id=f"r{number}", sketch=f"k{candidate.sketch}", choice=list(candidate.choice), space_version=1,
                 latency_us=latency * factor, failure=None, run=name, stage="trial", imported="",
             )  # fmt: skip
-            other.seed_records([record])
+            other.seed_records([record])  # type: ignore[list-item]
     scores = []
     for other in (alone, both):
         asked = other.ask(16)
@@ -353,5 +353,5 @@ def test_transfers_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPat
         yield keys[0]
         raise OutOfTime
 
-    batch = Study(space, seed=0, first=first).ask(4, deadline=time.monotonic() + 60)
+    batch = Study(space, seed=0, transferred=Transferred(first)).ask(4, deadline=time.monotonic() + 60)
     assert [candidate.key for candidate in batch].index(keys[0]) == 0 and len(batch) == 4

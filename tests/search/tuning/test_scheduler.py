@@ -22,7 +22,7 @@ from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import sampler, scheduler
 from stridesmith.search.tuning.clock import Clock
-from stridesmith.search.tuning.scheduler import FIRST, FIRST_MS, Scheduler
+from stridesmith.search.tuning.scheduler import FIRST, FIRST_MS, Scheduler, Terms
 from stridesmith.search.workers import kernel_cache
 from stridesmith.search.workers.protocol import Build, Built, Measure, MeasureRoof, to_text
 from stridesmith.space.design import space as space_module
@@ -60,7 +60,8 @@ class World:
 
     def run(self, seconds: float) -> Scheduler:
         self.now = 0.0
-        found = Scheduler(self.tasks, self.database, self.executor, self.clock(limit=seconds), emit=self.events.append)
+        terms = Terms(emit=self.events.append)
+        found = Scheduler(self.tasks, self.database, self.executor, self.clock(limit=seconds), terms)
         found.stopped_by = found.play()  # type: ignore[attr-defined]
         return found
 
@@ -88,7 +89,8 @@ def test_nothing_delays_the_first_whole(world: World, monkeypatch: pytest.Monkey
     """Until each task has a kernel no workers are started, no roof is measured, and a guide is not asked."""
     known: dict[str, list[bool]] = {"workers": [], "roof": [], "guide": []}
     measured = world.executor.measure
-    found = Scheduler(world.tasks, world.database, world.executor, world.clock(limit=20), emit=world.events.append)
+    terms = Terms(emit=world.events.append)
+    found = Scheduler(world.tasks, world.database, world.executor, world.clock(limit=20), terms)
 
     def note(what: str) -> None:
         known[what].append(all(share.best_us is not None for share in found.shares))
@@ -226,7 +228,7 @@ def test_a_locked_database_holds_up_the_end_once(world: World, monkeypatch: pyte
     assert raised.value.exit_code == 130 and len(facts) == 1
 
 
-def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None:
+def test_races_take_a_share_and_begin_where_two_are_close(world: World) -> None:
     """A tenth of the seconds; a task whose two fastest are close comes before one whose fastest is far ahead.
 
     Nothing that is late is waited for, but what comes after the run may take its time.
@@ -242,12 +244,12 @@ def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None
     share = done.shares[1]
     record = next(iter(share.run.results.valid.values()))
 
-    def doubt(*latencies: float) -> float:
+    def undecided(*latencies: float) -> float:
         found = [record.measured([us * 1e-6] * 3, 0.0, "trial").changed(id=f"{int(us):016x}") for us in latencies]
         share.run.results.valid = {r.id: r for r in found}
-        return share.doubt_us
+        return share.undecided_us
 
-    assert doubt(100.0, 101.0) > 10 * doubt(100.0, 120.0) == 10 * doubt(100.0)
+    assert undecided(100.0, 101.0) > 10 * undecided(100.0, 120.0) == 10 * undecided(100.0)
 
 
 def test_a_task_in_play_is_played_again_only_if_it_is_worth_much_more(world: World) -> None:
@@ -364,7 +366,7 @@ def test_phases_say_what_is_done_from_the_start(world: World) -> None:
 def test_no_turn_begins_in_the_seconds_of_the_caller(world: World) -> None:
     """Who asked has said what it needs at the end."""
     asked = world.tasks, world.database, world.executor
-    done = [Scheduler(*asked, world.clock(limit=20), ending=ending) for ending in (1.0, 8.0)]
+    done = [Scheduler(*asked, world.clock(limit=20), Terms(ending=ending)) for ending in (1.0, 8.0)]
     assert done[0].left() - done[1].left() == pytest.approx(7.0)
 
 

@@ -39,7 +39,7 @@ class Stored:
 def work(study: Study, trials: int, batch: int = 16, device=None) -> list[tuple[int, tuple[int, ...], float]]:
     """Ask and tell until `trials` are measured."""
     device = device or synthetic.Device(study.space)
-    done = []
+    done = []  # type: ignore[var-annotated]
     while len(done) < trials:
         batch_of = study.ask(min(batch, trials - len(done)))
         if not batch_of:
@@ -209,11 +209,11 @@ def test_load_study_returns_every_measured_trial(tmp_path, place):
     assert study.mirror(url, "conv") == 17
     records = [Stored(f"r{n}", f"k{s}", list(choice), 1, lat) for n, (s, choice, lat) in enumerate(first)]
     resumed = Study(synthetic.space(), seed=2)
-    resumed.seed_records([*records, Stored("late", "k0", [1] * 9, 1, 77.0)])
+    resumed.seed_records([*records, Stored("late", "k0", [1] * 9, 1, 77.0)])  # type: ignore[list-item]
     assert resumed.mirror(url, "conv") == 1
     loaded = optuna.load_study(study_name="conv", storage=optuna_storage(url))
     complete = [t for t in loaded.trials if t.state == optuna.trial.TrialState.COMPLETE]
-    assert sorted(t.value for t in complete) == sorted([latency for _, _, latency in first] + [77.0])
+    assert sorted(t.value or 0.0 for t in complete) == sorted([latency for _, _, latency in first] + [77.0])
     assert [t.user_attrs["kind"] for t in loaded.trials if t.state == optuna.trial.TrialState.FAIL] == ["wrong"]
 
 

@@ -17,7 +17,7 @@ from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import transfer
-from stridesmith.search.tuning.study import Study
+from stridesmith.search.tuning.study import Study, Transferred
 from stridesmith.search.tuning.transfer import OF_CPU, TRIED, Transfer, distance, form, taken_over
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import workload
@@ -173,15 +173,15 @@ def test_a_study_asks_for_them_first_and_never_twice(database: Database) -> None
     stored(database, task(h=12), 1)
     relatives = Transfer(database)
     (key,) = relatives.candidates(mine, SearchSpace(space_of(mine)))
-    study = Study(space_of(mine), first=lambda space: relatives.candidates(mine, space))
+    study = Study(space_of(mine), transferred=Transferred(lambda space: relatives.candidates(mine, space)))
     asked = [candidate for _ in range(3) for candidate in study.ask(4)]
     assert asked[0].key == key
     assert len({candidate.key for candidate in asked}) == len(asked) == 12
     study.tell(asked[0], 3.0)
-    both = Study(space_of(mine), first=lambda _: [key, key, asked[1].key])
+    both = Study(space_of(mine), transferred=Transferred(lambda _: [key, key, asked[1].key]))
     assert [candidate.key for candidate in both.ask(1)] == [key]
     assert both.ask(2)[0].key == asked[1].key
-    again = Study(space_of(mine), first=lambda _: [asked[1].key])
+    again = Study(space_of(mine), transferred=Transferred(lambda _: [asked[1].key]))
     again.seed_records([make_record(
         script=mine.script, sketch=space_of(mine).sketches[key[0]].name, choice=list(key[1:]),
         space_version=space_of(mine).version,

@@ -533,7 +533,7 @@ def test_what_failed_with_a_driver_is_avoided_with_that_version(
 def test_what_an_upgrade_refuses_is_asked_for_once(world: World) -> None:
     """The best record of another version stays as it is, and is named."""
     world.run(trials=8)
-    slow = max((record for record in world.stored() if record.ok), key=lambda record: record.latency_us)
+    slow = max((record for record in world.stored() if record.ok), key=lambda record: record.latency_us or 0.0)
     older = {**slow.versions, "stridesmith": "0.0.9"}
     lie = slow.changed(id="f" * 16, versions=older, samples=[1e-9], latency_us=1e-3, stage="race")
     with Database(world.path) as database:
@@ -584,7 +584,7 @@ def test_fresh_ignores_what_is_stored_and_deletes_nothing(world: World) -> None:
 def test_a_lying_record_is_measured_before_it_counts(world: World) -> None:
     """An imported nanosecond is raced, and gets the latency that it deserves."""
     honest = world.run(trials=8)
-    slow = max((r for r in world.stored() if r.ok), key=lambda r: r.latency_us)
+    slow = max((r for r in world.stored() if r.ok), key=lambda r: r.latency_us)  # type: ignore[return-value]
     with Database(world.path) as database:
         lie = slow.changed(id="f" * 16, samples=[1e-9], latency_us=1e-3)
         database.merge([lie])
@@ -676,7 +676,7 @@ def test_the_study_is_mirrored_for_optuna(world: World) -> None:
     with Database(world.path) as database:
         storage = optuna_storage(mirror_place(database))
     study = optuna.load_study(study_name=world.task.study_name, storage=storage)
-    values = sorted(t.value for t in study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
+    values = sorted(t.value or 0.0 for t in study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
     trials = sorted(event["latency_us"] for event in world.of("trial"))
     assert values == pytest.approx(trials)
 
@@ -775,7 +775,7 @@ def test_a_trace_that_cannot_be_written_ends_the_run_before_it_begins(world: Wor
     assert world.executor.jobs == []
 
 
-def test_records_are_kept_aside_while_the_database_is_locked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_spooled_while_the_database_is_locked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock in the middle of a run costs nothing once it is gone."""
     put = Database.put_records
     calls = iter(range(1000))
@@ -795,7 +795,7 @@ def test_records_are_kept_aside_while_the_database_is_locked(world: World, monke
 def test_what_cannot_be_written_at_the_end_is_in_a_log(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing can be put aside either, exit 74 or 75 names the log, and the log has the records."""
+    """Where nothing can be spooled either, exit 74 or 75 names the log, and the log has the records."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     record = world.run(trials=4)
     with Database(tmp_path / "other.db") as database:

@@ -98,7 +98,7 @@ def test_measurements_on_other_devices_go_on_beside_builds() -> None:
     builder = threading.Thread(target=build)
     builder.start()
     building.wait(5)
-    inside = []
+    inside: list[int] = []
 
     def measure() -> None:
         with host_lock.beside_builds():

@@ -59,7 +59,7 @@ def test_a_program_without_a_space_is_no_candidates_fault():
 def test_a_sketch_that_is_not_there_is_no_candidates_fault():
     """Driver and builder of different versions: the builder says so, and the candidate teaches nothing."""
     job = drawn(task())
-    reply = jobs.run(replace(job, choice=replace(job.choice, sketch="no such sketch")))
+    reply = jobs.run(replace(job, choice=replace(job.choice, sketch="no such sketch")))  # type: ignore[type-var]
     assert isinstance(reply, Failed) and reply.status == "infrastructure"
     assert "no such sketch" in reply.message
 

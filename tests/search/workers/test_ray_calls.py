@@ -162,7 +162,7 @@ def pool_of(monkeypatch: pytest.MonkeyPatch, frozen: list[bool]) -> tuple[ActorP
     return ActorPool(RayCalls(ray), 1, Limits(), lambda: {"node": 1}, None), ray
 
 
-def test_an_actor_that_gives_no_sign_is_set_aside_and_its_work_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_that_gives_no_sign_is_given_up_and_its_work_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next actor does the job; the silent one was killed."""
     pool, ray = pool_of(monkeypatch, [True, False])
     batch = _Batch("build", [SelfTest(what="ping")], None)

@@ -26,7 +26,7 @@ def sketch(name: str) -> Sketch:
 @cache
 def whole(name: str) -> np.ndarray:
     """Possible candidates among whole rows, each decision as its weights say."""
-    one, rng, found = sketch(name), np.random.default_rng(1), []
+    one, rng, found = sketch(name), np.random.default_rng(1), []  # type: ignore[var-annotated]
     while sum(map(len, found)) < DRAWN:
         alternatives = [
             np.repeat(np.arange(len(d)), np.asarray(d.weights or np.ones(len(d), int))) for d in one.decisions

@@ -153,6 +153,6 @@ def test_tiles_without_such_steps_are_excluded() -> None:
     candidates = Candidates(sketch.main, rows, CPU)
     excluded = sketch.exclusions(rows)["taps of padding"]
     stage = next(n for n, o in enumerate(sketch.operands) if o.source == "stage")
-    for hopeless in (candidates.fused, ~candidates.staged(stage), candidates.executed > 0.97):
-        assert hopeless.any() and excluded[hopeless].all()
+    for useless in (candidates.fused, ~candidates.staged(stage), candidates.executed > 0.97):
+        assert useless.any() and excluded[useless].all()
     assert not excluded.all()

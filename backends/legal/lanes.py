@@ -1,11 +1,40 @@
-"""Single lanes of vector expressions."""
+"""Lanes of vector expressions: single ones, and the pieces of vectors that OpenCL devices have."""
 
 from __future__ import annotations
 
-from ....ir import dtypes
-from ....ir.expr import Broadcast, Call, Cast, Const, Expr, Ramp, Shuffle, Undef, Var, as_int, binary, refold
-from ....ir.node import rebuild
-from ...errors import CodegenError
+from ...ir import dtypes
+from ...ir.expr import (
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Ramp,
+    Shuffle,
+    Undef,
+    Var,
+    as_int,
+    binary,
+    const,
+    refold,
+)
+from ...ir.node import rebuild
+from ..errors import CodegenError
+
+NATIVE_LANES = (16, 8, 4, 2)
+"""Lanes of the vectors of OpenCL C that stay what they are in memory: those of three take the place of four."""
+
+
+def pieces(lanes: int) -> list[tuple[int, int]]:
+    """``(start, count)`` of native vectors, and of single lanes at the end, that make up `lanes`."""
+    result = []
+    start = 0
+    for count in (*NATIVE_LANES, 1):
+        while lanes - start >= count:
+            result.append((start, count))
+            start += count
+    return result
 
 
 def lane(expr: Expr, number: int) -> Expr:
@@ -43,3 +72,12 @@ def shuffled(expr: Shuffle, number: int) -> Expr:
 def widened(expr: Expr, lanes: int) -> Expr:
     """A scalar in every lane; a vector stays."""
     return expr if lanes == 1 or dtypes.lanes(expr.dtype) > 1 else Broadcast(expr, lanes)
+
+
+def position(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """The row-major position; a buffer of several physical axes is linear memory, too."""
+    width = max(dtypes.lanes(i.dtype) for i in indices)
+    total = widened(indices[0], width)
+    for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
+        total = total * widened(const(extent), width) + widened(index, width)
+    return total
