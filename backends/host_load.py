@@ -6,6 +6,7 @@ to others; two readings tell what happened between them.  Elsewhere nothing is k
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -91,21 +92,11 @@ def _read(proc: Path = PROC) -> _Reading | None:
     rows = [list(map(int, line.split()[1:9])) for line in lines if line.split(" ", 1)[0] in mine]
     if not rows or any(len(row) < 8 for row in rows):
         return None
+    throttlings = 0  # of processors, for their heat
+    for number in cpu_topology.affinity():
+        with contextlib.suppress(OSError, ValueError):
+            throttlings += int((CPUS / f"cpu{number}/thermal_throttle/core_throttle_count").read_text())
     computed = sum(row[0] + row[1] + row[2] + row[5] + row[6] for row in rows) / tick
     return _Reading(
-        time.monotonic(), computed, sum(row[7] for row in rows) / tick, time.process_time(), _throttlings(),
+        time.monotonic(), computed, sum(row[7] for row in rows) / tick, time.process_time(), throttlings,
     )  # fmt: skip
-
-
-def _throttlings() -> int:
-    """How often a processor was slowed down for its heat."""
-    return sum(
-        _number(CPUS / f"cpu{number}/thermal_throttle/core_throttle_count") for number in cpu_topology.affinity()
-    )
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0

@@ -97,6 +97,7 @@ def tune(
     copy of the study for Optuna's tools, and `start` is the `time.monotonic()` from which the seconds count.
     """
     from ..search.calling.api import tune as run
+    from ..search.tuning.settings import DEFAULT_TRIALS
 
     begun = time.monotonic() if start is None else start
     named = {
@@ -106,19 +107,14 @@ def tune(
         "mirror": mirror,
     }  # fmt: skip
     options = {name: value for name, value in named.items() if value is not None}
-    state = State("", limit_trials=_trials(trials, seconds, stop_at), limit_seconds=seconds, started=begun)
+    has_limit = not (trials is None and seconds is None and stop_at is None)
+    state = State("", limit_trials=trials if has_limit else DEFAULT_TRIALS, limit_seconds=seconds, started=begun)
     state.title = f"tuning {_shown(work)} for {target if isinstance(target, str) else target.kind}"
     with watching(progress, state, emit) as told:
         return run(
             work, target, emit=told, generate=generate, rules=rules, schedules=schedules, start=begun, resume=resume,
             seed=seed, **options,
         )  # fmt: skip
-
-
-def _trials(trials: int | None, seconds: float | None, stop_at: float | None) -> int | None:
-    from ..search.tuning.settings import DEFAULT_TRIALS
-
-    return DEFAULT_TRIALS if trials is None and seconds is None and stop_at is None else trials
 
 
 def _shown(work: object) -> str:

@@ -50,15 +50,10 @@ def found(folder: Path | None = None) -> Script | None:
     path = folder / f"{NAMES[1]}{_suffix()}"
     there = path.is_file()
     ours = there and OURS in path.read_bytes()
-    return Script(path, there, ours, _others())
+    points = metadata.entry_points(group="console_scripts", name=NAMES[1])
+    owners = {point.dist.name for point in points if point.dist is not None}
+    return Script(path, there, ours, tuple(sorted(owners - {NAMES[0]})))
 
 
 def _suffix() -> str:
     return ".exe" if os.name == "nt" else ""
-
-
-def _others() -> tuple[str, ...]:
-    """The packages besides that have a script of the shorter name."""
-    points = metadata.entry_points(group="console_scripts", name=NAMES[1])
-    owners = {point.dist.name for point in points if point.dist is not None}
-    return tuple(sorted(owners - {NAMES[0]}))

@@ -160,11 +160,6 @@ def _spread(done: Mapping[str, Any]) -> str:
     return told
 
 
-def _machine(done: Mapping[str, Any]) -> list[tuple[str, str]]:
-    busy = done.get("busy") or 0.0
-    return [("machine", f"others kept {busy:.1f} processors busy as the run began")] if busy > MUCH_BUSY else []
-
-
 def roofline(done: Mapping[str, Any]) -> str:
     """The share of what the device allows, and of which memory's bandwidth that is."""
     told = percent(done.get("roofline_fraction"))
@@ -188,7 +183,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     """Print the summary of a run: the kernel, its speed, failures, the record, and the command that replays it."""
     if output.is_json:
         return
-    run = f" of run {done['run']}" if done.get("run") else ""
+    run, busy = f" of run {done['run']}" if done.get("run") else "", done.get("busy") or 0.0
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
     untuned = "not measured"
     if done.get("baseline_us"):
@@ -206,7 +201,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
         ("roofline", roofline(done)),
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
-        *_machine(done),
+        *([("machine", f"others kept {busy:.1f} processors busy as the run began")] if busy > MUCH_BUSY else []),
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
         ("time", activities(done["activities"])),
         ("failures", failed),

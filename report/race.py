@@ -113,14 +113,19 @@ def race(
     if not isinstance(entries, Mapping) or len(entries) < 2:
         raise UsageError('race() takes two entries or more by name, as in ss.race({"mine": schedule, "tuned": record})')
     made = {name: _made(name, entry, target, interface) for name, entry in entries.items()}
-    shapes = {name: _interface_shape(kernel) for name, kernel in made.items() if isinstance(kernel, Kernel)}
+    shapes = {
+        name: ", ".join(f"{a.dtype}{list(a.logical_shape)}" for a in kernel.signature)
+        for name, kernel in made.items() if isinstance(kernel, Kernel)
+    }  # fmt: skip
     if len(set(shapes.values())) > 1:
         told = "; ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise UsageError(f"the entries of a race compute the same, but take and give other things: {told}")
     samples: list[list[list[float]]] = []
     with host_lock.exclusive():
         for _ in range(RACES):
-            runners = [_runner(each, inputs) for each in made.values()]
+            runners: list[_Timed] = [
+                each.bound(*inputs) if isinstance(each, Kernel) else _Call(each, inputs) for each in made.values()
+            ]
             probes = [runner.time(1) for runner in runners]
             samples.append(interleave(runners, probes, ROUNDS, seconds / RACES))
     return Results(_results(list(made), samples))
@@ -147,12 +152,6 @@ def _made(name: str, entry: Any, target: str | Target, interface: Mapping[str, s
     )
 
 
-def _interface_shape(kernel: Kernel) -> str:
-    """What a kernel takes and gives, in logical shapes."""
-    told = [f"{a.dtype}{list(a.logical_shape)}" for a in kernel.signature]
-    return ", ".join(told)
-
-
 class _Call:
     """A function of another library, timed with what Python takes."""
 
@@ -166,13 +165,6 @@ class _Call:
         return (time.perf_counter() - start) / calls
 
 
-def _runner(entry: Any, inputs: Sequence[Any]) -> _Timed:
-    if not isinstance(entry, Kernel):
-        return _Call(entry, inputs)
-    bound: _Timed = entry.bound(*inputs)
-    return bound
-
-
 def _results(names: Sequence[str], samples: Sequence[Sequence[Sequence[float]]]) -> Iterator[Result]:
     """Each entry beside the first, the level of all intervals together being that of `compare`."""
     alpha = ALPHA / max(1, len(names) - 1)
@@ -184,12 +176,9 @@ def _results(names: Sequence[str], samples: Sequence[Sequence[Sequence[float]]])
         if at:
             found = ratio_in_turns([(race[0], race[at]) for race in samples], SIDE_BY_SIDE)
         low, high = found.bounds(alpha)
-        verdict = "-" if not at else _verdict(low, high)
+        if low > 1.0 or high < 1.0:
+            verdict = "slower" if low > 1.0 else "faster"
+        else:
+            verdict = "the same" if low > 1 / (1 + SMALL) and high < 1 + SMALL else "unclear"
         quarter, middle, three = (1e6 * value for value in (quartiles[0], statistics.median(every), quartiles[2]))
-        yield Result(name, middle, quarter, three, found.value, low, high, verdict)
-
-
-def _verdict(low: float, high: float) -> str:
-    if low > 1.0 or high < 1.0:
-        return "slower" if low > 1.0 else "faster"
-    return "the same" if low > 1 / (1 + SMALL) and high < 1 + SMALL else "unclear"
+        yield Result(name, middle, quarter, three, found.value, low, high, verdict if at else "-")

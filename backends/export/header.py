@@ -34,7 +34,10 @@ def header_text(library: Library) -> str:
         "\n".join(["/* What every function returns. */", "enum {", *rows, "};", ""]),
         *(_function(library, function) for function in library.functions),
         _services(library.name, macro),
-        _sizes(library),
+        "\n".join([
+            "/* What the ..._BYTES above are in this library, for callers that were compiled for another one. */",
+            *(f"int64_t {symbol}(void);" for symbol in sizes(library)), "",
+        ]),
         f"#ifdef __cplusplus\n}}\n#endif\n\n#endif /* {macro}_H */\n",
     ]
     return "\n".join(parts)
@@ -134,12 +137,6 @@ def _services(name: str, macro: str) -> str:
         /* Free the memory that is kept between calls. */
         void {name}_release(void);
         """)
-
-
-def _sizes(library: Library) -> str:
-    lines = [f"int64_t {symbol}(void);" for symbol in sizes(library)]
-    about = "What the ..._BYTES above are in this library, for callers that were compiled for another one."
-    return "\n".join([f"/* {about} */", *lines, ""]) if lines else ""
 
 
 def _declared(argument: Argument, name: str) -> str:

@@ -42,7 +42,10 @@ SCRATCH_PLACES = 16
 
 def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has_pool: bool, system: str) -> str:
     """The text for all functions; `entries` are the symbols of the steps, by function and number."""
-    parts = [_common(library, has_pool, system), _sizes(library)]
+    told = [(f"{library.name}_interface", "i32", INTERFACE)]
+    told += [(symbol, "i64", nbytes(argument)) for symbol, argument in sizes(library).items()]
+    parts = [_common(library, has_pool, system)]
+    parts += [f"define {kind} @{symbol}() nounwind {{\n  ret {kind} {value}\n}}" for symbol, kind, value in told]
     parts += [_bytes(f'@"constant.{name}"', data, 64) for name, data in library.constants.items()]
     keeping = [function for function in library.functions if function.scratch_bytes]
     parts += [_scratch_text(function, library, system) for function in keeping]
@@ -67,12 +70,6 @@ def sizes(library: Library) -> dict[str, Argument]:
     """The functions that tell how many bytes an array of the main function has, with the array."""
     names = parameter_names(library.main.parameters)
     return {f"{library.name}_bytes_{names[a.name]}": a for a in library.main.parameters if not a.is_scalar}
-
-
-def _sizes(library: Library) -> str:
-    told = [(f"{library.name}_interface", "i32", INTERFACE)]
-    told += [(symbol, "i64", nbytes(argument)) for symbol, argument in sizes(library).items()]
-    return "\n".join(f"define {kind} @{symbol}() nounwind {{\n  ret {kind} {value}\n}}" for symbol, kind, value in told)
 
 
 def string(name: str, text: str) -> str:

@@ -222,7 +222,8 @@ class Kernel:
         if len(inputs) != len(self._inputs):
             names = ", ".join(argument.name for _, argument in self._inputs)
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
-        source = next((value for value in inputs if _is_foreign(value)), None)
+        others = (value for value in inputs if not isinstance(value, np.ndarray | np.generic))
+        source = next((value for value in others if hasattr(value, "__dlpack__")), None)
         inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
         returned = outputs if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
@@ -433,11 +434,6 @@ def _shared(argument: Argument, value: object) -> Array:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
-
-
-def _is_foreign(value: object) -> bool:
-    """Whether a value is an array of another library than NumPy."""
-    return not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__")
 
 
 def _like(source: Any, argument: Argument, result: Array) -> Any:

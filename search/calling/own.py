@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ..records.database import Database
 
 
+AS_WRITTEN = 1.0  # seconds for a program as it is written, a choice
+
+
 def task_of(
     schedule: Schedule, target: str | Target = "cpu", interface: str | Mapping[str, str] | None = None,
     threads: int | None = None,
@@ -83,18 +86,14 @@ def as_written(task: Task, bench: Workbench) -> Record:
     )  # fmt: skip
     seed = int.from_bytes(os.urandom(4), "big") >> 1
     built = bench.run(Build(script=task.script, target=task.target))
-    found = built if isinstance(built, Failed) else _raced_alone(built, task, bench, seed)
-    if isinstance(found, Failed):
+    found: Measured | Failed | Built = built
+    if isinstance(built, Built):
+        kernels, called = (built.kernel,), task.called
+        reply = bench.run(
+            Race(kernels=kernels, work=task.name, seed=seed, called=called, seconds=AS_WRITTEN, roof=False)
+        )
+        found = reply if isinstance(reply, Failed) else reply.results[0]
+    if not isinstance(found, Measured):
+        assert isinstance(found, Failed)
         raise error_of("the program as it is written", "measured", found.status, found.message)
     return record.measured(found.samples, found.max_abs_error, "race")
-
-
-def _raced_alone(built: Built, task: Task, bench: Workbench, seed: int) -> Measured | Failed:
-    job = Race(
-        kernels=(built.kernel,), work=task.name, seed=seed, called=task.called, seconds=AS_WRITTEN_SECONDS, roof=False
-    )
-    reply = bench.run(job)
-    return reply if isinstance(reply, Failed) else reply.results[0]
-
-
-AS_WRITTEN_SECONDS = 1.0

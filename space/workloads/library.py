@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -115,9 +115,9 @@ def workload(name: str, **params: Any) -> Workload:
     kind = _operator(name)
     dtype = str(params.pop("dtype", "float32"))
     if dtype not in kind.dtypes:
-        raise ShapeError(
-            f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{_dtype_meant(dtype, kind.dtypes)}"
-        )
+        meant = SPELLINGS.get(dtype.lower(), "")
+        hint = f"; did you mean {meant!r}?" if meant in kind.dtypes else did_you_mean(dtype, kind.dtypes)
+        raise ShapeError(f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{hint}")
     return _build(kind.resolve(params), dtype)
 
 
@@ -127,11 +127,6 @@ SPELLINGS = {
     "s8": "int8", "u8": "uint8", "char": "int8", "byte": "uint8",
 }  # fmt: skip
 """What types are called elsewhere."""
-
-
-def _dtype_meant(dtype: str, known: Sequence[str]) -> str:
-    meant = SPELLINGS.get(dtype.lower(), "")
-    return f"; did you mean {meant!r}?" if meant in known else did_you_mean(dtype, known)
 
 
 @cached(256)
