@@ -326,7 +326,7 @@ def test_titles_of_narrow_pictures_are_not_cut(shape: tuple[int, ...]) -> None:
     turned = f"lambda {', '.join(axes)}: [{', '.join(reversed(axes))}]"
     picture = layouts._drawn("w", "x", shape, turned, None, shape[::-1])
     assert picture is not None
-    width = float(re.search(r'<svg[^>]* width="([0-9.]+)"', picture.svg)[1])
+    width = float(re.findall(r'<svg[^>]* width="([0-9.]+)"', picture.svg)[0])
     titles = re.findall(r'class="head"[^>]*>([^<]*)<', picture.svg)
     assert titles and all(4 + 6.6 * len(title) <= width for title in titles), (width, titles)
 

@@ -85,6 +85,6 @@ def test_declarations_do_not_depend_on_the_winner(interface: dict[str, str], tmp
         found[name] = re.findall(r"^[\w ]+\*?\w+\([^)]*\);$", header, re.MULTILINE)
         assert f"#define CONV_INTERFACE {INTERFACE}" in header
     assert found["plain"] == found["sixteen"] == found["seven"]
-    names = {re.search(r"(\w+)\(", line)[1] for line in found["plain"]}
+    names = {re.findall(r"(\w+)\(", line)[0] for line in found["plain"]}
     wanted = {"conv", "conv_pack_w", "conv_interface", "conv_bytes_x", "conv_bytes_w", "conv_bytes_y"}
     assert names >= wanted | ({"conv_unpack_y", "conv_pack_x"} if interface["y"] == "free" else set())
