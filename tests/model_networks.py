@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from draws import func_of
 from numpy.typing import NDArray
 
 import stridesmith as ss
@@ -28,7 +29,7 @@ def elementwise(name: str, shape: tuple[int, ...], value: str, inputs: tuple[str
     params = ", ".join(f'{b}: T.Buffer({shape}, "float32")' for b in (*inputs, "y"))
     axes = "\n".join(f"            v{n} = T.axis.spatial({extent}, i{n})" for n, extent in enumerate(shape))
     loops = ", ".join(f"i{n}" for n in range(len(shape)))
-    return ss.parse(f"""  # type: ignore[return-value]
+    return func_of(f"""
 @T.prim_func
 def {name}({params}):
     for {loops} in T.grid({", ".join(map(str, shape))}):

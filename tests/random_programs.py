@@ -215,7 +215,7 @@ class ProgramMaker(ExpressionMaker):
     @contextmanager
     def only(self, iters: list[Iter]) -> Iterator[None]:
         """Inside, the block's own iterators are the only counting variables."""
-        outer = self.extents
+        outer = self.extents  # type: ignore[has-type]
         self.extents = {one.var: one.extent for one in iters}
         yield
         self.extents = outer

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from draws import func_of
 
 import stridesmith as ss
 from stridesmith.models.network import Network, Operator, Tensor, named_apart, problems
 
 
 def relu(n: int) -> ss.PrimFunc:
-    return ss.parse(f"""  # type: ignore[return-value]
+    return func_of(f"""
 @T.prim_func
 def relu(x: T.Buffer(({n},), "float32"), y: T.Buffer(({n},), "float32")):
     for i in T.serial({n}):
