@@ -106,9 +106,13 @@ precision_option = click.option(
     "--precision", metavar="TYPE",
     help="What a model's operators hand on and weights are kept in: float32 (default), bfloat16 or float16.",
 )  # fmt: skip
+fallback_option = click.option(
+    "--fallback", metavar="NAME",
+    help="What runs a model's operators that have no program here: reference (ONNX's own, default) or onnxruntime.",
+)  # fmt: skip
 model_option = _options(
     click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option,
-    winograd_option, precision_option,
+    winograd_option, precision_option, fallback_option,
 )  # fmt: skip
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
@@ -193,6 +197,7 @@ def _search(options: dict[str, Any], devices: str | None, output: Output, starte
               "on; else random ones.")
 @winograd_option
 @precision_option
+@fallback_option
 @click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="All inputs, by name.")
 @click.option("-o", "--out", type=click.Path(), metavar="FOLDER|FILE.npz", help="Where to put the outputs, by name.")
 @target_options

@@ -6,10 +6,10 @@ Nothing is imported here, so that processes which only hand kernels on need not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-Shape: TypeAlias = tuple[int, ...]
+if TYPE_CHECKING:
+    from ..ir.layout.layout import Layout
 
 
 class Artifact(TypedDict):
@@ -34,23 +34,39 @@ class Argument:
     """A parameter as the caller sees it (logical) and as the kernel does (physical).
 
     A buffer of vectors has an axis more, for their lanes.  A scalar has the shape () and lies in memory of one
-    element.  `index_map` is empty where both agree.  `pad_value` is the text of a `PadValue`: a number, ``"undef"``,
-    a lambda of the physical indices, or empty where the padding may not be touched.
+    element.
     """
 
     name: str
-    logical_shape: Shape
-    physical_shape: Shape
+    layout: Layout
     dtype: str
-    index_map: str = ""
-    pad_value: str = ""
     is_output: bool = False
     is_scalar: bool = False
 
     @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """The shape of the caller's array."""
+        return self.layout.logical_shape
+
+    @property
+    def physical_shape(self) -> tuple[int, ...]:
+        """The shape in which it lies in memory."""
+        return self.layout.physical_shape
+
+    @property
     def pads(self) -> bool:
         """Whether the physical memory has elements that no logical index reaches."""
-        return prod(self.physical_shape) > prod(self.logical_shape)
+        return self.layout.pads
+
+    @property
+    def index_map(self) -> str:
+        """From logical to physical indices, as text for people and files; empty where both agree."""
+        return "" if self.layout.is_plain else self.layout.index_map.text
+
+    @property
+    def pad_value(self) -> str:
+        """What padding holds, as text: a number, ``undef``, a lambda of the physical indices, or empty for nothing."""
+        return self.layout.pad_text
 
 
 @dataclass(frozen=True)

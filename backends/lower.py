@@ -27,6 +27,7 @@ from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
 from .passes.hoist import hoist_conditions
 from .passes.masks import fill_tiles
+from .passes.packed import unpacked
 from .passes.partition import partition_loops, split_ranges
 from .passes.plain import plain_statements
 from .passes.prefetch import prefetch_streams
@@ -107,7 +108,7 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     included.  Raises OutOfBounds, LoweringError for what the target cannot run, and
     LayoutError for a layout in its attributes that cannot be given.
     """
-    func = apply_buffer_transforms(func)
+    func = unpacked(apply_buffer_transforms(func))
     params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in func.params)
     strict = strict or func.is_strict
     *_, (_, last) = lowering_steps(func, target, strict)
@@ -120,8 +121,11 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
 
 
 def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iterator[tuple[str, Stmt]]:
-    """The program after each pass, by the name of the pass; layouts that are asked for in its attributes come first."""
-    func = apply_buffer_transforms(func)
+    """The program after each pass, by the name of the pass.
+
+    Layouts that are asked for in its attributes come first, and bytes for numbers that are two to a byte.
+    """
+    func = unpacked(apply_buffer_transforms(func))
     check_in_bounds(func)
     check_loops(func.body, target)
     body: Stmt = func.body

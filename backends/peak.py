@@ -1,4 +1,4 @@
-"""What a device can do at most: multiply-adds a second and bytes a second, measured.
+"""What a device can do at most: multiply-adds a second, of each type, and bytes a second, measured.
 
 A roofline needs bounds that no kernel exceeds, so each figure is the best of several bursts, and
 the bursts do nothing else: independent chains of fused multiply-adds in registers, and streams over
@@ -15,9 +15,10 @@ from functools import lru_cache, partial
 import numpy as np
 
 from ..ir import dtypes
-from ..ir.isa import PAIRS, dot_product, dot_steps
+from ..ir.isa import PAIRS, SIGNS, DotProduct, dot_product, dot_steps
 from ..ir.target import Target
 from .llvm.compile import LoadedObject, compile_object
+from .llvm.dots import function_of
 from .llvm.pool import run_parallel
 from .llvm.types import STRICT, literal, value_type
 
@@ -32,14 +33,15 @@ _STREAM_BYTES = (64 << 20, 256 << 20)  # least and most memory of a bandwidth me
 
 
 def measure_peak(target: Target, dtype: str = "float32") -> float:
-    """GFLOP/s of multiply-adds (two operations each) on the target's threads.
+    """GFLOP/s of multiply-adds (two operations each) on the target's threads, of integers as many operations.
 
     An OpenCL device that is the host's CPU is measured as that CPU; any other through a kernel.
     """
     if target.kind == "opencl" and not target.execution.runs_on_the_host:
         from .peak_kernel import device_peak
 
-        return device_peak(target, "float32" if dtype == "bfloat16" else dtype, BURSTS, BURST_SECONDS)
+        alike = {"bfloat16": "float32", "int8": "int32", "uint8": "int32"}
+        return device_peak(target, alike.get(dtype, dtype), BURSTS, BURST_SECONDS)
     host, threads = _host(target), _threads(target)
     burst = Burst(host, dtype)
     rounds = burst.rounds(BURST_SECONDS / SLICES, threads)
@@ -104,19 +106,19 @@ def _best(burst: Callable[[], float]) -> float:
 
 
 class Burst:
-    """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency; of bfloat16 dot products of pairs.
+    """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency; dot products where there are any.
 
     Written as a product and a sum that may be contracted, as in kernels: a CPU without fused multiply-adds has two
     instructions for them, where LLVM's intrinsic would be a call.
     """
 
     def __init__(self, target: Target, dtype: str) -> None:
-        pairs = dtype == "bfloat16" and dot_product(PAIRS, target.cpu_features) is not None
-        dtype = "float32" if dtype == "bfloat16" else dtype
+        dot = dot_of(dtype, target)
+        dtype = {"bfloat16": "float32", "int8": "int32", "uint8": "int32"}.get(dtype, dtype)
         lanes = target.vector_lanes(dtype)
         self._chains = 12 if target.registers <= 16 else 24
-        self._products = lanes * (dot_steps(PAIRS) if pairs else 1)
-        self._code = _load(_burst_text(dtype, lanes, self._chains, pairs), target)
+        self._products = lanes * (1 if dot is None else 2 if dot.in_pairs else dot_steps(dot.signs[0]))
+        self._code = _load(_burst_text(dtype, lanes, self._chains, dot), target)
         self._task = self._code.address("burst")
         self._results = np.zeros(4096 * 8, np.int64)
 
@@ -189,6 +191,13 @@ class _Stream:
         return self._memory.nbytes / (time.perf_counter_ns() - start) * 1e9
 
 
+def dot_of(dtype: str, target: Target) -> DotProduct | None:
+    """The dot product that sums of such products are made of on a CPU, the one of most products for bytes."""
+    signs = {"bfloat16": (PAIRS,), "int8": SIGNS, "uint8": SIGNS}.get(dtype, ())
+    rows = [row for sign in signs if (row := dot_product(sign, target.cpu_features)) is not None]
+    return min(rows, key=lambda row: (row.in_pairs, -row.bits[0]), default=None)
+
+
 @lru_cache(maxsize=8)
 def _load(text: str, target: Target) -> LoadedObject:
     return LoadedObject(compile_object(text, target))
@@ -227,29 +236,46 @@ def _reduced(names: list[str], kind: str, lines: list[str]) -> str:
     """Append the sum of vectors to `lines`, so that none of them is dead; returns its name."""
     total = names[0]
     for number, name in enumerate(names[1:]):
-        lines.append(f"  %sum{number} = fadd {kind} {total}, {name}")
+        lines.append(f"  %sum{number} = {'add' if 'i' in kind else 'fadd'} {kind} {total}, {name}")
         total = f"%sum{number}"
     return total
 
 
-def _burst_text(dtype: str, lanes: int, chains: int, pairs: bool = False) -> str:
+def _burst_text(dtype: str, lanes: int, chains: int, dot: DotProduct | None = None) -> str:
+    """The text of a burst; with a dot product its sums are added to what they are computed from, so that none is kept.
+
+    Products of a number with itself cannot be made before the loop.
+    """
     kind = value_type(f"{dtype}x{lanes}") if lanes > 1 else value_type(dtype)
     vector = f"{dtype}x{lanes}" if lanes > 1 else dtype
-    factor, addend = literal(0.999, vector), literal(0.001, vector)
+    is_float = dtypes.is_float(dtype)
+    factor, addend = (literal(n, vector) for n in ((0.999, 0.001) if is_float else (3, 1)))
     body = []
     for chain in range(chains):
-        start = literal(float(chain + 1), vector)
+        start = literal(float(chain + 1) if is_float else chain + 1, vector)
         body.append(f"  %x{chain}.0 = phi {kind} [ {start}, %outer ], [ %x{chain}.{_UNROLL}, %loop ]")
-    words, function = f"<{lanes} x i32>", f"@llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-    ones = literal(0x3F803F80, dtypes.with_lanes("int32", lanes))  # two bfloat16 of 1
+    declared = ""
+    if dot is not None:
+        function, taken = function_of(dot, lanes)
+        declared = f"declare {kind} @{function}({', '.join([kind] * (not dot.in_pairs) + [taken] * 2)})\n"
+        # Two bfloat16 of 1, or bytes; in a vector of the type that the instruction takes.
+        ones = literal(0x3F803F80 if is_float else 0x01010101, dtypes.with_lanes("int32", lanes))
     for step in range(_UNROLL):
         for chain in range(chains):
-            if pairs:
-                operands = f"{kind} %x{chain}.{step}, {words} {ones}, {words} {ones}"
-                body.append(f"  %x{chain}.{step + 1} = call {kind} {function}({operands})")
+            before, after = f"%x{chain}.{step}", f"%x{chain}.{step + 1}"
+            if dot is not None:
+                held = f"%b{chain}.{step}"
+                cast = f"bitcast (<{lanes} x i32> {ones} to {taken})"
+                if dot.in_pairs:  # which adds to nothing, so that what it multiplies has to change
+                    body.append(f"  {held} = bitcast {kind} {before} to {taken}")
+                    body.append(f"  %p{chain}.{step} = call {kind} @{function}({taken} {held}, {taken} {cast})")
+                    body.append(f"  {after} = add {kind} {before}, %p{chain}.{step}")
+                else:
+                    body.append(f"  {after} = call {kind} @{function}({kind} {before}, {taken} {cast}, {taken} {cast})")
                 continue
-            body.append(f"  %p{chain}.{step} = fmul {STRICT} {kind} %x{chain}.{step}, {factor}")
-            body.append(f"  %x{chain}.{step + 1} = fadd {STRICT} {kind} %p{chain}.{step}, {addend}")
+            multiply, plus, flags = ("fmul", "fadd", f"{STRICT} ") if is_float else ("mul", "add", "")
+            body.append(f"  %p{chain}.{step} = {multiply} {flags}{kind} {before}, {factor}")
+            body.append(f"  {after} = {plus} {flags}{kind} %p{chain}.{step}, {addend}")
     epilogue: list[str] = []
     total = _reduced([f"%x{chain}.{_UNROLL}" for chain in range(chains)], kind, epilogue)
     epilogue.append("  %place = getelementptr i64, ptr %results, i64 0")
@@ -261,7 +287,7 @@ def _burst_text(dtype: str, lanes: int, chains: int, pairs: bool = False) -> str
         body="\n".join(body),
         epilogue="\n".join(epilogue),
     )
-    return f"declare {kind} {function}({kind}, {words}, {words})\n{text}" if pairs else text
+    return declared + text
 
 
 def _resident_text(lanes: int, ways: int, groups: int) -> str:

@@ -69,8 +69,9 @@ def _multiply_adds(target: Target, dtype: str, rounds: int) -> Lowered:
     out = Buffer("out", (_groups(target) * _group(target),), dtype)
     registers = Buffer("x", (CHAINS,), dtype, scope="local")
     chain, step = Var("chain"), Var("step")
-    start = Store(registers, (chain,), Cast(dtype, _ITEM + _GROUP) * const(1e-3, dtype))
-    update = Store(registers, (chain,), registers[chain] * const(0.999, dtype) + const(0.001, dtype))
+    first, factor, addend = (1e-3, 0.999, 0.001) if dtypes.is_float(dtype) else (1, 3, 1)
+    start = Store(registers, (chain,), Cast(dtype, _ITEM + _GROUP) * const(first, dtype))
+    update = Store(registers, (chain,), registers[chain] * const(factor, dtype) + const(addend, dtype))
     total: Expr = registers[0]
     for number in range(1, CHAINS):
         total = total + registers[number]

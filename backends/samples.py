@@ -3,7 +3,8 @@
 A sum of products runs on small integers, chosen so that every partial sum is
 exact in the element type; then the order of the additions does not matter and
 results compare for equality.  None is 0, unless a sum is too long for that; the
-last one of an input's longest axis never is.
+last one of an input's longest axis never is.  Programs of integers alone run on
+bytes of the whole range as well, whose sums are exact whatever they are.
 Beside that stands a normal sample, compared with a float64 reference within
 
     ``4 (sum over stores of eps K) sum|a b|``,
@@ -28,7 +29,7 @@ from ..ir import dtypes
 from ..ir.arith.intervals import Facts, nothing_known
 from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
 from ..ir.node import Node, children, walk
-from ..ir.numbers import convert
+from ..ir.numbers import BITS, convert, numpy_dtype
 from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
 from .data import Array
 from .passes.roundings import is_step
@@ -45,6 +46,7 @@ WIDENING = 16.0
 NUDGES = 3
 """How often inputs are changed by little, to see which results lie at a step."""
 USUAL = 0.9
+FEW_BITS = 8
 VISIBLE = 0.1
 """What the bound may allow of a term of a sum."""
 EDGE = 12.0
@@ -61,8 +63,8 @@ DRAWS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
 class Sample:
     """Logical inputs and the outputs that they give; `bounds` is None where these are exact.
 
-    What a program holds as bfloat16 is the float32 of equal value here.  `steps` says of outputs of a program with
-    steps, such as a `floor`, where another result is right as well.
+    What a program holds as bfloat16 or float8 is the float32 of equal value here.  `steps` says of outputs of a program
+    with steps, such as a `floor`, where another result is right as well.
     """
 
     name: str
@@ -110,7 +112,9 @@ def make_samples(func: PrimFunc, reference: Reference, seed: int, first: bool = 
     numerics = analyse(func)
     exact = _exact_sample(func, reference, numerics, rng)
     if not any(dtypes.is_float(b.dtype) for b in func.buffers):
-        return (exact,) if exact else (_integer_sample(func, reference, rng, 4),)
+        own = exact or _integer_sample(func, reference, rng, 4)
+        is_few = any(_is_few(buffer.dtype) for buffer in input_buffers(func))
+        return (own, _whole_sample(func, reference, rng)) if is_few and not first else (own,)
     if exact and first:
         return (exact,)
     normal = _normal_sample(func, reference, numerics, rng)
@@ -163,12 +167,14 @@ def _chains(func: PrimFunc) -> list[tuple[float, int]]:
 def _types(store: Store) -> set[str]:
     """The float types in which the value of a store is computed and kept."""
     found = {n.dtype for n in walk(store.value) if isinstance(n, Binary) or (isinstance(n, Call) and n.args)}
-    return {dtypes.element(d) for d in found | {store.buffer.dtype} if dtypes.is_float(d)}
+    # What is rounded to 8 bits is so by a step.
+    return {dtypes.element(d) for d in found | {store.buffer.dtype} if dtypes.is_float(d) and not dtypes.is_storage(d)}
 
 
 def _eps(dtype: str) -> float:
     """The distance of 1 and the next number."""
-    return 2.0**-7 if dtype == "bfloat16" else float(np.finfo(dtype).eps)
+    few = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
+    return few[dtype] if dtype in few else float(np.finfo(dtype).eps)
 
 
 def statements(func: PrimFunc) -> int:
@@ -239,9 +245,35 @@ def _integer_sample(
     return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
 
 
+def _is_few(dtype: str) -> bool:
+    """Whether an integer has so few bits that instructions widen or saturate it, which small numbers do not show."""
+    return dtypes.is_int(dtype) and dtypes.bits(dtype) <= FEW_BITS
+
+
+def _whole_sample(func: PrimFunc, reference: Reference, rng: np.random.Generator) -> Sample:
+    """Integers of few bits from the one end of their types to the other, an eighth of them the ends: sums are exact.
+
+    A kernel that takes signed bytes for unsigned ones, or whose sums of two products end at 32767, is right for small
+    ones alone.
+    """
+    inputs = {}
+    for buffer, shape in _logical_inputs(func):
+        values = _drawn_whole(buffer.dtype, shape, rng) if _is_few(buffer.dtype) else rng.integers(1, 5, shape)
+        inputs[buffer.name] = _held_as(buffer.dtype, np.minimum(values, 1) if buffer.dtype == "bool" else values)
+    return Sample("whole range", inputs, _checked(_given_by(reference, inputs)), None)
+
+
+def _drawn_whole(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Numbers other than 0, since a program may divide by them."""
+    low, high = dtypes.int_range(dtype)
+    ends, values = rng.choice((low or 1, high), shape), rng.integers(low, high + 1, shape)
+    values = np.where(rng.random(shape) < 1 / 8, ends, values)
+    return np.asarray(np.where(values == 0, 1, values))
+
+
 def _rounded(array: Array, dtype: str) -> Array:
     """A float result as its output holds it, widened again."""
-    if array.dtype.kind != "f" or dtype not in ("float16", "bfloat16", "float32"):
+    if array.dtype.kind != "f" or dtype not in ("float16", "float32", *BITS):
         return array
     with np.errstate(over="ignore"):
         return np.asarray(_held_as(dtype, array).astype(array.dtype))
@@ -249,10 +281,14 @@ def _rounded(array: Array, dtype: str) -> Array:
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
     gains = _gains(func)
+    # Sums of large bytes that are given out in bytes would all be the ends of these.
+    is_whole = not any(_is_few(buffer.dtype) for buffer in written_buffers(func.body) if buffer in func.params)
     for draw in DRAWS:
         inputs = {}
         for buffer, shape in _logical_inputs(func):
             values = draw(rng, shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, shape)
+            if is_whole and _is_few(buffer.dtype):
+                values = _drawn_whole(buffer.dtype, shape, rng)
             inputs[buffer.name] = _held_as(buffer.dtype, values * gains.get(buffer.name, 1))
         wide = _widened(inputs)
         with np.errstate(all="ignore"):
@@ -360,9 +396,8 @@ def input_buffers(func: PrimFunc) -> tuple[Buffer, ...]:
 
 def _logical_inputs(func: PrimFunc) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
     """The inputs with the shapes that callers see."""
-    shapes = {layout.param: layout.logical_shape for layout in func.layouts}
     for buffer in input_buffers(func):
-        yield buffer, shapes.get(buffer.name, buffer.shape)
+        yield buffer, func.logical_shape(buffer)
 
 
 def _widened(arrays: Arrays) -> dict[str, Array]:
@@ -380,10 +415,10 @@ def _magnitude(array: Array) -> Array:
 
 
 def _held_as(dtype: str, values: Array) -> Array:
-    """Numbers rounded to a type; those of bfloat16 as float32."""
-    if dtype == "bfloat16":
+    """Numbers rounded to a type; of floats that NumPy does not have as float32."""
+    if dtype in BITS:
         return np.asarray(convert("float64", dtype, values), np.float32)
-    return np.asarray(values, dtype)
+    return np.asarray(values, numpy_dtype(dtype))
 
 
 def _finite_max(array: Array) -> float:

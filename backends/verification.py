@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
-from ..ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
+from ..ir.numbers import boundary_dtype, from_storage, to_storage
 from .artifact import Argument
 from .data import Array, pack, pad_values, padding, unpack
 from .samples import Sample, Steps
@@ -103,8 +103,8 @@ def run_poisoned(
 
 
 def _values(argument: Argument, held: Array) -> Array:
-    """What is held in memory as numbers of NumPy, which has no bfloat16: of these the float32 of equal value."""
-    return np.asarray(bfloat16_values(held)) if argument.dtype == "bfloat16" else held
+    """What is held in memory as numbers of NumPy: of floats that it does not have the float32 of equal value."""
+    return np.asarray(from_storage(argument.dtype, held))
 
 
 def compare(sample: Sample, outputs: dict[str, Array]) -> float:
@@ -128,7 +128,7 @@ def _initial(argument: Argument, sample: Sample, poison: int) -> Array:
     if argument.is_output:
         return fill
     given = sample.inputs[argument.name]
-    return pack(argument, bfloat16_bits(given) if argument.dtype == "bfloat16" else given, fill)
+    return pack(argument, np.asarray(to_storage(argument.dtype, given)), fill)
 
 
 def _check_padding(argument: Argument, before: Array, after: Array) -> None:

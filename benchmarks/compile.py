@@ -19,9 +19,11 @@ seconds from the start of that process to the model, ``cpu`` those of all its pr
 from __future__ import annotations
 
 import argparse
+import compileall
 import functools
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -92,8 +94,7 @@ def watch_all(phases: Phases) -> None:
     import stridesmith.models.api
     import stridesmith.models.onnx
     import stridesmith.models.run.in_place
-    import stridesmith.search.candidates.estimated
-    import stridesmith.search.records.database  # noqa: F401
+    import stridesmith.search.candidates.estimated  # noqa: F401
     from stridesmith.backends import kernel, lower
     from stridesmith.models import api
     from stridesmith.models.run import in_place
@@ -101,7 +102,8 @@ def watch_all(phases: Phases) -> None:
     from stridesmith.search.workers import programs
     from stridesmith.space.design.sketch import Sketch
 
-    phases.watch(api, "forms", "read")
+    for step in ("forms", "fastest_of"):
+        phases.watch(api, step, "read")
     phases.watch(programs, "generate", "space")
     phases.watch(estimated, "favourite", "estimate")
     phases.watch(Sketch, "schedule", "schedule")
@@ -138,6 +140,8 @@ def main() -> None:
         return
     from networks import NETWORKS, written
 
+    # As pip does when it installs: half a second of each process would be Python's compiler.
+    compileall.compile_dir(Path(__file__).parents[1], quiet=1, rx=re.compile(r"/(tests|benchmarks|docs|\.\w+)/"))
     print(f"{'network':14} {'kernels':>7} {'untuned':>7} {'wall':>7} {'cpu':>7}")
     for name in asked.models.split(",") if asked.models else NETWORKS:
         path, shapes = written(name, asked.out)

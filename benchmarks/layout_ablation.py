@@ -37,13 +37,13 @@ import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.commands.options import inputs_of
 from stridesmith.errors import ProgramError
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.target import Target
 from stridesmith.models.agreement import Prefers
 from stridesmith.models.alternatives import alternatives
 from stridesmith.models.api import compiled, network_of
 from stridesmith.models.borders import borders
 from stridesmith.models.costs import Alternatives, Form
-from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Network, Operator
 from stridesmith.models.onnx import read
 from stridesmith.models.run.report import copied_share
@@ -80,7 +80,7 @@ def case_of(rule: str, source: Network, target: Target) -> Case:
     forms = {name: _form(rule, network.tensors[name].shape) for name in found}
     layouts = {name: some if len(some) < 2 else _under(forms[name], some) for name, some in found.items()}
     prefers = {
-        name: [k for k, layout in enumerate(some) if layout.form == forms[name]] or [0]
+        name: [k for k, layout in enumerate(some) if layout.dims == forms[name]] or [0]
         for name, some in layouts.items()
         if len(some) > 1
     }
@@ -89,25 +89,24 @@ def case_of(rule: str, source: Network, target: Target) -> Case:
 
 def _form(rule: str, shape: tuple[int, ...]) -> Form:
     """The form of an image under a rule, unless it has less channels than a block; all else stays as it is."""
-    plain = tuple(range(len(shape)))
     if len(shape) != 4 or rule == "nchw":
-        return plain, (-1, 1)
+        return Layout.plain(shape).dims
     if rule == "nhwc":
-        return (0, 2, 3, 1), (-1, 1)
+        return Layout.ordered(shape, (0, 2, 3, 1)).dims
     size = int(rule.removeprefix("block"))
-    return plain, (1, size) if shape[1] >= size else (-1, 1)
+    return Layout.ordered(shape, block=(1, size)).dims if shape[1] >= size else Layout.plain(shape).dims
 
 
-def _under(form: Form, some: tuple[TensorLayout, ...]) -> tuple[TensorLayout, ...]:
+def _under(form: Form, some: tuple[Layout, ...]) -> tuple[Layout, ...]:
     """The layout as ONNX has it, and those of a form with the halos that there are among the alternatives."""
-    order, block = form
     plain = some[0]
-    bare = replace(plain, order=order, block=block)
+    shape = plain.logical_shape
+    bare = Layout.of_dims(shape, form)
     if bare.pads:
         pads = {layout.pad_value for layout in some if layout.pads and not layout.has_halo}
-        bare = replace(bare, pad_value=pads.pop() if pads else "0.0")
-    halos = dict.fromkeys((k.before, k.after, k.pad_value) for k in some if k.has_halo)
-    found = [replace(plain, order=order, block=block, before=b, after=a, pad_value=v) for b, a, v in halos]
+        bare = replace(bare, pad_value=pads.pop() if pads else 0.0)
+    halos = dict.fromkeys((k.before, k.room, k.pad_value) for k in some if k.has_halo)
+    found = [Layout.of_dims(shape, form, before, room, pad) for before, room, pad in halos]
     return tuple(dict.fromkeys((plain, bare, *found)))
 
 

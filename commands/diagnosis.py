@@ -170,17 +170,19 @@ def _roofline(found: Diagnosis, output: Output) -> None:
 
 def _speed(found: Diagnosis) -> list[tuple[str, str]]:
     facts = found.roofline
-    peak = f"{number(facts['peak_gflops'])} GFLOP/s"
+    unit = found.task.work.speed_unit
+    peak = f"{number(facts['peak_gflops'])} {unit}"
     place = "caches" if facts["cached"] else "memory"
-    memory = f"{number(facts['intensity'])} FLOP/byte at {number(facts['bandwidth'] * 1e-9)} GB/s of {place}"
+    rate = f"{number(facts['bandwidth'] * 1e-9)} GB/s of {place}"
+    memory = f"{number(facts['intensity'])} {unit[1:-2]}/byte at {rate}"
     limit = "its peak" if facts["bound"] == "compute" else memory
     return [
-        ("reached", f"{number(facts['gflops'])} GFLOP/s"),
-        ("bound", f"{number(facts['attainable_gflops'])} GFLOP/s: {facts['bound']}, by {limit}"),
+        ("reached", f"{number(facts['gflops'])} {unit}"),
+        ("bound", f"{number(facts['attainable_gflops'])} {unit}: {facts['bound']}, by {limit}"),
         ("share of the bound", percent(facts["roofline_fraction"])),
         ("share of the peak", f"{percent(facts['peak_fraction'])} of {peak}"),
         *_by_ports(found),
-        ("ridge", f"{number(facts['ridge'])} FLOP/byte: below it memory binds, above it arithmetic"),
+        ("ridge", f"{number(facts['ridge'])} {unit[1:-2]}/byte: below it memory binds, above it arithmetic"),
     ]
 
 
@@ -190,7 +192,7 @@ def _by_ports(found: Diagnosis) -> list[tuple[str, str]]:
     if share is None or found.roof is None:
         return []
     gflops = found.roof.peak_gflops * share / (found.overcompute or 1.0)
-    return [("by the ports", f"{number(gflops)} GFLOP/s, if the inner loop took all of the time")]
+    return [("by the ports", f"{number(gflops)} {found.task.work.speed_unit}, if the inner loop took all of the time")]
 
 
 def _traffic(found: Diagnosis) -> list[tuple[str, str]]:

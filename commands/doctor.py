@@ -155,7 +155,8 @@ def _drivers() -> Iterator[Finding]:
 
 
 def _database(url: str | None) -> Iterator[Finding]:
-    from ..search.records.database import Database, default_path
+    from ..search.records.database import Database
+    from ..search.records.place import default_path
 
     with Database(url, read_only=True) as database:
         yield Finding("database", OK, f"{database.name}: {database.size} records")

@@ -192,11 +192,15 @@ def _target(options: Options) -> Target:
 
 def _network(options: Options, target: Target, output: Output, tuning: bool = False) -> Network:
     from ..models.api import fastest_of, forms
+    from ..models.fallback import check_fallback, with_fallback
+    from ..models.network import REFERENCE
 
+    fallback = options.fallback or REFERENCE
+    check_fallback(fallback)
     output.line(f"stridesmith: reading {options.model}")
     given, precision = inputs_of(options.input), options.precision or "float32"
     made = forms(options.model or "", target, given, options.winograd, precision)
-    return fastest_of(made, target, options.db, tuning)
+    return with_fallback(fastest_of(made, target, options.db, tuning), fallback, target.threads)
 
 
 def _model(options: Options, network: Network, target: Target, output: Output) -> Model:
@@ -263,14 +267,17 @@ def _tell_model(
     `shares` are those of the time of what fell back, by its type, where they were measured.
     """
     shares = shares or {}
+    from ..models.fallback import NAMES
+
     fallback = sorted({node.op for node in model.network.foreign})
+    by = {node.op: NAMES[node.by] for node in model.network.foreign}
     origins = [kernel.origin for kernel in model.kernels.values()]
     recorded = [k.record.latency_us for k in model.kernels.values() if k.record and k.record.latency_us]
     predicted = tuned.predicted_us if tuned else sum(recorded) if len(recorded) == len(origins) else None
     event = {
         "event": "model", "model": model.network.name, "target": model.target.kind, "device": model.target.name,
         "threads": model.target.threads, "operators": len(model.network.nodes), "fallback": fallback,
-        "fallback_share": dict(shares),
+        "fallback_share": dict(shares), "fallback_by": by,
         "untuned": len(origins) - origins.count("tuned"), "latency_us": measured_us, "predicted_us": predicted,
         "wholes": dict(tuned.wholes) if tuned else {},
         "arena_bytes": model.plan.blocks[0], "constant_bytes": model.plan.blocks[1],
@@ -284,7 +291,7 @@ def _tell_model(
         ("latency", latency(measured_us)),
         ("sum of its kernels", latency(predicted)),
         ("memory", f"{scaled(model.plan.blocks[0], 'B')} arena, {scaled(model.plan.blocks[1], 'B')} constants"),
-        ("fell back", ", ".join(_with_share(op, shares) for op in fallback) or "nothing"),
+        ("fell back", ", ".join(_with_share(op, by[op], shares) for op in fallback) or "nothing"),
         ("not tuned", f"{len(origins) - origins.count('tuned')} of {len(origins)} kernels"),
     ]
     if tuned and tuned.wholes:
@@ -296,8 +303,8 @@ def _tell_model(
     output.table("model", ("", ""), rows)
 
 
-def _with_share(op: str, shares: Mapping[str, float]) -> str:
-    return f"{op} ({percent(shares[op])} of the time)" if op in shares else op
+def _with_share(op: str, by: str, shares: Mapping[str, float]) -> str:
+    return f"{op} ({percent(shares[op])} of the time, by {by})" if op in shares else f"{op} (by {by})"
 
 
 def _tell_differences(

@@ -130,6 +130,8 @@ def refuse_of_models(options: Options) -> None:
         raise UsageError("--input goes with --model, whose inputs it gives shapes and values")
     if options.precision:
         raise UsageError("--precision goes with --model; the element type of a single workload is its --dtype")
+    if options.fallback:
+        raise UsageError("--fallback goes with --model: it runs what has no program in a network")
     if not options.winograd:
         raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
 

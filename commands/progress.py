@@ -34,6 +34,7 @@ class State:
     best_us: float | None = None
     baseline_us: float | None = None
     peak_gflops: float | None = None
+    unit: str = "GFLOP/s"
     correlation: float | None = None
     failed: dict[str, int] = field(default_factory=dict)
 
@@ -79,7 +80,7 @@ class State:
         parts = [latency(self.best_us)]
         if self.flops:
             gflops = self.flops / self.best_us / 1e3
-            parts.append(f"{number(gflops)} GFLOP/s")
+            parts.append(f"{number(gflops)} {self.unit}")
             if self.peak_gflops:
                 parts.append(f"{percent(gflops / self.peak_gflops)} of peak")
         if self.baseline_us:

@@ -105,7 +105,7 @@ def settings_of(options: SearchOptions, entry: Entry, started: float | None) -> 
 def _tune(options: SearchOptions, entry: Entry, output: Output, started: float | None) -> dict[str, Any]:
     asked = settings_of(options, entry, started)
     title = f"tuning {entry.work} for {asked.target}"
-    state = State(title, limit_trials=asked.trial_limit, limit_seconds=asked.seconds)
+    state = State(title, limit_trials=asked.trial_limit, limit_seconds=asked.seconds, unit=entry.work.speed_unit)
     if started is not None:
         state.started = started
     done: dict[str, Any] = {}
@@ -169,13 +169,13 @@ def roofline(done: Mapping[str, Any]) -> str:
     return told
 
 
-def speed(done: Mapping[str, Any]) -> str:
-    """How fast a kernel computes, and beside what its device can: operations of floats alone are counted."""
+def speed(done: Mapping[str, Any], unit: str = "GFLOP/s") -> str:
+    """How fast a kernel computes, and beside what its device can in numbers of its type."""
     if not done["gflops"]:
-        return "no operations of floats, which are what is counted"
-    told = f"{number(done['gflops'])} GFLOP/s"
+        return "no operations of numbers, which are what is counted"
+    told = f"{number(done['gflops'])} {unit}"
     if done.get("peak_gflops"):
-        told += f", {percent(done['peak_fraction'])} of the measured peak of {number(done['peak_gflops'])} GFLOP/s"
+        told += f", {percent(done['peak_fraction'])} of the measured peak of {number(done['peak_gflops'])} {unit}"
     return told
 
 
@@ -197,7 +197,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
         ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host")) + _spread(done)),
-        ("speed", speed(done)),
+        ("speed", speed(done, entry.work.speed_unit)),
         ("roofline", roofline(done)),
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..ir import dtypes
 from ..space.design.contiguity import interleaved_lanes, square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
-from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Fours, Identity, Layout, meeting
+from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, DotPacked4, Identity, LayoutFamily, meeting
 from . import lines as lines_of
 from . import warps
 from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
@@ -74,7 +74,9 @@ class Geometry:
         meets = [meeting(operand, layout, self.vec, self.target.kind) for operand, layout in found]
         return np.asarray(meets, np.float32)[which]
 
-    def _read(self, candidates: Candidates, number: int) -> tuple[list[tuple[Operand, Layout]], NDArray[np.int64]]:
+    def _read(
+        self, candidates: Candidates, number: int
+    ) -> tuple[list[tuple[Operand, LayoutFamily]], NDArray[np.int64]]:
         """What may be read of an operand, each with its layout, and which of them each candidate reads.
 
         That is the operand in one of its layouts, or what its producer reads, as it lies, where that is inlined.
@@ -246,7 +248,7 @@ class Geometry:
         return runs, apart
 
     def _laid_out(
-        self, operand: Operand, layout: Layout, cover: Cover, rows: NDArray[np.intp] | None
+        self, operand: Operand, layout: LayoutFamily, cover: Cover, rows: NDArray[np.intp] | None
     ) -> tuple[Vector, Vector]:
         """What `_runs` tells, for one layout of some rows of the candidates, or of all of them."""
 
@@ -355,7 +357,7 @@ class Geometry:
                 read, written = (np.asarray(side, np.int64) for side in sides)
                 found = square_side(read, written, self.target.vector_lanes(operand.dtype))
                 beside = layout.order(operand, cover.levels["reg"])[-2:-1]
-                if isinstance(layout, Fours) and self.target.kind == "cpu" and beside[0].dim == operand.source_dim:
+                if isinstance(layout, DotPacked4) and self.target.kind == "cpu" and beside[0].dim == operand.source_dim:
                     found = interleaved_lanes(read, self.target.vector_lanes(operand.dtype))
             kinds = np.where(candidates.layout(number) == alternative, np.where(found > 0, 1, 2), kinds)
         return kinds

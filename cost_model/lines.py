@@ -15,8 +15,8 @@ import numpy as np
 from .tiling import ONE, Vector
 
 if TYPE_CHECKING:
+    from ..ir.layout.layout import Dim
     from ..ir.target import Target
-    from ..space.design.layouts import Dim
 
 
 def _points(dim: Dim, points: Vector) -> Vector:

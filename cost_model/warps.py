@@ -23,9 +23,9 @@ from ..space.design.layouts import CONTIGUOUS
 from .tiling import ONE, Columns, Cover, Vector, floats, log2, product
 
 if TYPE_CHECKING:
+    from ..ir.layout.layout import Dim
     from ..ir.target import Target
     from ..space.design.candidates import Candidates
-    from ..space.design.layouts import Dim
     from ..space.design.program import Operand
     from .weights import WarpWeights
 

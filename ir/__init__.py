@@ -8,8 +8,9 @@ A module imports those that stand before it in this order, never one behind it::
     functions, expr, text, type_check        what calls may name, expressions, their text, the types of operations
     isa, target                              what instruction sets and devices have
     statements, arith                        statements, integer arithmetic by rules and intervals
-    syntax, printer, stmt, tracing           expressions read from text, programs as text, functions and modules
-    affine, context, layout                  exact sets, what holds at a place, index maps and pad values
+    syntax, tracing                          expressions read from text and from Python functions
+    affine, layout                           exact sets, index maps, pad values and layouts
+    printer, stmt, context                   programs as text, functions and modules, what holds at a place
     dataflow, analysis                       what statements read and write, whether two iterations meet
     script, interpreter, verify              programs read from text, what they compute, the rules that they keep
     passes, picture                          rewrites that need no target

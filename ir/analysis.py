@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,16 @@ _ARITHMETIC = frozenset(("+", "-", "*", "/", "min", "max"))
 _CHUNK = 1 << 20
 
 
+def count_operations(program: PrimFunc | Stmt) -> int:
+    """`count_flops`, or the same of integers on what is stored, where a program has more of these."""
+    return max(count_flops(program), count_integer_operations(program))
+
+
+def count_integer_operations(program: PrimFunc | Stmt) -> int:
+    """What `count_flops` counts, of integers in what a program stores; those of indices and conditions do not count."""
+    return _count(program, _integer_operations)
+
+
 def count_flops(program: PrimFunc | Stmt) -> int:
     """Floating-point operations of one call: each add, subtract, multiply, divide, min, max and call is one, fma two.
 
@@ -50,15 +60,21 @@ def count_flops(program: PrimFunc | Stmt) -> int:
     Where they could only be counted one by one, among more than 2**24 points, they count.
     Raises ValueError for conditions over more than 2**32 points at once.
     """
+    return _count(program, _operations)
+
+
+def _count(program: PrimFunc | Stmt, operations: Callable[[Expr], int]) -> int:
+    """How many operations of a kind a call makes, which are so many in one evaluation of an expression."""
     from .dataflow.accesses import own_expressions
     from .dataflow.instances import statements
 
     total = 0
     body = program.body if isinstance(program, PrimFunc) else program
     spread = _spread(body)
-    for s in statements(body, lambda e: _operations(e) > 0):
+    for s in statements(body, lambda e: operations(e) > 0):
         if not s.is_init and isinstance(s.stmt, (Store, Evaluate, If, Let)):
-            once = sum(_operations(e) for e, _ in own_expressions(s.stmt))
+            indices = s.stmt.indices if isinstance(s.stmt, Store) else ()
+            once = sum(operations(e) for e, _ in own_expressions(s.stmt) if e not in indices)
             of_data = tuple(s.resolve(c) for c in _not_of_zeros(s.stmt, spread))
             total += once * _needed(tuple(d for d in s.dims if d[0] != s.lane), s.conditions, of_data) if once else 0
     return total
@@ -137,6 +153,17 @@ def _operations(expr: Expr) -> int:
     if isinstance(expr, Call):
         return total + dtypes.lanes(expr.dtype) * (2 if expr.name == "fma" else 1)
     return total + dtypes.lanes(expr.dtype) * (isinstance(expr, Binary) and expr.op in _ARITHMETIC)
+
+
+def _integer_operations(expr: Expr) -> int:
+    """Operations of integers in one evaluation, without those of indices and conditions."""
+    if isinstance(expr, Load) or not dtypes.is_int(expr.dtype):
+        return 0
+    if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
+        return max(map(_integer_operations, (expr.a, expr.b) if isinstance(expr, Select) else expr.args[1:]))
+    total = sum(_integer_operations(child) for child in children(expr) if isinstance(child, Expr))
+    is_counted = isinstance(expr, Call) or (isinstance(expr, Binary) and expr.op in _ARITHMETIC)
+    return total + dtypes.lanes(expr.dtype) * is_counted
 
 
 def _needed(dims: Dims, conds: tuple[Expr, ...], of_data: tuple[Expr, ...]) -> int:

@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from . import dtypes
+from .arith.integer_calls import as_arithmetic
 from .arith.intervals import Facts, negate, nothing_known
 from .arith.simplifier import simplifier_for
 from .arith.statements import assumed
@@ -265,7 +266,7 @@ class _Opaque:
             return True
         if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
             return dtypes.is_float(expr.dtype)
-        return isinstance(expr, (Load, Call))
+        return isinstance(expr, Load) or (isinstance(expr, Call) and as_arithmetic(expr) is None)
 
     def _variable(self, expr: Expr) -> Var:
         if expr not in self.made:

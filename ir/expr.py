@@ -41,6 +41,7 @@ from threading import get_ident
 from typing import Any, Union
 
 from . import dtypes
+from .functions import TRUNCATED_CALLS
 from .node import TRACING, Node, children, gathered, rebuild, remembered
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
@@ -542,10 +543,18 @@ def reads_memory(node: Node) -> bool:
     return isinstance(node, Load) or any(map(reads_memory, children(node)))
 
 
+def divisor_of(node: Any) -> Expr | None:
+    """What a node divides by, or takes the rest of a division by; None for any other."""
+    if isinstance(node, Binary) and node.op in ("//", "%"):
+        return node.b
+    return node.args[1] if isinstance(node, Call) and node.name in TRUNCATED_CALLS else None
+
+
 @remembered
 def can_fail(node: Node) -> bool:
     """Whether `node` reads memory, which an index may miss, or divides integers by what may be 0."""
-    divides = isinstance(node, Binary) and node.op in ("//", "%") and not (isinstance(node.b, Const) and node.b.value)
+    divisor = divisor_of(node)
+    divides = divisor is not None and not (isinstance(divisor, Const) and divisor.value)
     return divides or isinstance(node, Load) or any(map(can_fail, children(node)))
 
 

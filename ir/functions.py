@@ -4,6 +4,17 @@ from __future__ import annotations
 
 BIT_CALLS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 """Of two integers of one type, bit by bit."""
+SHIFT_CALLS = ("shift_left", "shift_right")
+"""``f(a, n)`` of integers of one type: `a` times or divided by ``2**n``, in the bits that the type has.
+
+`n` is read as a number without a sign.  Of as many bits as the type has, or more, nothing is left: 0, and to the right
+of a negative number -1.  A shift to the right keeps the sign.
+"""
+TRUNCATED_CALLS = {"truncdiv": "//", "truncmod": "%"}
+"""``f(a, b)`` of integers: the quotient rounded towards 0, and its rest, with the sign of `a`; each with its floor."""
+INTEGER_CALLS = (*BIT_CALLS, *SHIFT_CALLS, *TRUNCATED_CALLS)
+REINTERPRET = "reinterpret"
+"""``f(a)``: the number of another type that has the bits of `a`; of a NaN it has those of some NaN."""
 DOT_STEPS = 4
 """Products that a dot product of bytes adds up."""
 DOT_CALLS = ("dot_4x8packed_uu", "dot_4x8packed_us", "dot_4x8packed_su", "dot_4x8packed_ss")
@@ -22,9 +33,13 @@ two the even one.  Subnormal numbers count as zeros of their sign, in `c`, in th
 x86 does in `vdpbf16ps`.
 """
 MATH_CALLS = (
-    "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
+    "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma", "fmod",
+    "sin", "cos", "atan",
 )  # fmt: skip
-"""Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
+"""Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one.
+
+`fmod` is the rest of a division whose quotient is rounded towards 0, which is exact, and has the sign of the dividend.
+"""
 SUBGROUP_CALLS = {"+": "subgroup_add", "min": "subgroup_min", "max": "subgroup_max"}
 """``C[i] = C[i] op f(e)``, by operation: the work-items of a subgroup reduce `e`, and what they have is updated once.
 
@@ -32,7 +47,13 @@ Where items come one after the other each updates it by its own `e`, which is th
 """
 MULTIPLY_ACCUMULATE = "multiply_accumulate"
 """``f(a, b, c)``: ``a * b + c`` of floats, rounded once, written over `c`, which is what a register holds."""
-FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE)
+TRUNC_TO_INT32, ROUND_TO_INT32 = "trunc_to_int32", "round_to_int32"
+TO_INT_CALLS = (TRUNC_TO_INT32, ROUND_TO_INT32)
+"""``f(a)``: the int32 that a float32 becomes, truncated or the nearest, of two the even one; undef where none fits."""
+FUNCTIONS = (
+    *MATH_CALLS, *INTEGER_CALLS, REINTERPRET, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE,
+    *TO_INT_CALLS,
+)  # fmt: skip
 """All that a call may name, but for the lazy ``if_then_else`` and those below."""
 MASKED_LOAD = "masked_load"
 """``f(c, A[i], b)``: in the lanes where `c` holds what is loaded, in others, where nothing is read, those of `b`, or 0.

@@ -24,7 +24,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 # Fields of these types hold no nodes, so that walking a program need not look at them.
-_PLAIN = frozenset({"str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations"})
+_PLAIN = frozenset({"str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations", "Layouts"})
 
 
 class Tracer(Protocol):

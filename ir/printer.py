@@ -17,6 +17,7 @@ from typing import Protocol
 
 from . import dtypes
 from .expr import TRUE, Buffer, Const, Expr, LetExpr, Var
+from .layout.layout import Layout
 from .node import Node, walk
 from .statements import (
     Allocate,
@@ -29,7 +30,6 @@ from .statements import (
     For,
     If,
     Iter,
-    Layout,
     Let,
     Seq,
     Stmt,
@@ -75,7 +75,7 @@ class Function(Protocol):
     @property
     def body(self) -> Block: ...
     @property
-    def layouts(self) -> tuple[Layout, ...]: ...
+    def layouts(self) -> tuple[tuple[str, Layout], ...]: ...
     @property
     def attrs(self) -> Annotations: ...
 
@@ -156,8 +156,8 @@ class _Printer:
         """Attributes; ``layouts`` is ``{param: (logical shape, index map, pad value)}``."""
         items: list[tuple[str, object]] = list(func.attrs)
         if func.layouts:
-            items.append(("layouts", tuple((la.param, (la.logical_shape, la.index_map, la.pad_value))
-                                           for la in func.layouts)))  # fmt: skip
+            written = ((name, (k.logical_shape, k.index_map.text, k.pad_text)) for name, k in func.layouts)
+            items.append(("layouts", tuple(written)))
         if self.text.tvm:
             inside = (n for part in self.parts for n in walk(part))
             buffers = dict.fromkeys(n for n in inside if isinstance(n, Buffer) and n.axis_separators)

@@ -158,21 +158,6 @@ class Block(Stmt):
         return tuple(i for i in self.iters if i.kind == "reduce")
 
 
-@dataclass(frozen=True, eq=False)
-class Layout(Node):
-    """How a caller's logical argument lies in the physical parameter `param`.
-
-    ``physical[index_map(i)] = logical[i]``; every other physical element holds
-    `pad_value`.  `index_map` is the text of a lambda, ``pad_value`` the text of
-    an expression, ``"undef"``, or empty for None.
-    """
-
-    param: str
-    logical_shape: tuple[int, ...]
-    index_map: str
-    pad_value: str = ""
-
-
 def seq(stmts: Sequence[Stmt]) -> Stmt:
     """A sequence with nested ones spliced in; a single statement stays itself."""
     flat: list[Stmt] = []

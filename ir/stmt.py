@@ -11,8 +11,10 @@ The statements are those of `statements`, by whose names this module knows them 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from .expr import Buffer, Var
+from .layout.layout import Layout
 from .markup import program
 from .node import Node
 from .printer import functions_script, node_script
@@ -32,7 +34,6 @@ from .statements import (
     For,
     If,
     Iter,
-    Layout,
     Let,
     Seq,
     Stmt,
@@ -59,21 +60,28 @@ from .statements import (
 
 __all__ = [
     "ITER_KINDS", "LOOP_KINDS", "NO_NAMES", "SUBGROUP", "THREAD_AXES", "Allocate", "Annotations", "Assume", "Attr",
-    "Block", "Declare", "Evaluate", "For", "If", "Iter", "Layout", "Let", "Module", "PrimFunc", "Seq", "Stmt", "Store",
+    "Block", "Declare", "Evaluate", "For", "If", "Iter", "Let", "Module", "PrimFunc", "Seq", "Stmt", "Store",
     "blocks", "fresh", "loads", "loops", "map_children", "memories_read", "memories_written", "names", "names_below",
     "path_to", "read_buffers", "replace_buffer", "script", "seq", "stmt_children", "stores", "transform_statements",
     "walk_stmts", "written_buffers",
 ]  # fmt: skip
 
 
+Layouts: TypeAlias = tuple[tuple[str, Layout], ...]
+"""Layouts by the names of parameters, in order."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class PrimFunc(Node):
-    """A function over buffers and scalars, in order; outputs are parameters too."""
+    """A function over buffers and scalars, in order; outputs are parameters too.
+
+    `layouts` say by name how the caller's logical arguments lie in buffers whose layout is not the plain one.
+    """
 
     name: str
     params: tuple[Buffer | Var, ...]
     body: Block
-    layouts: tuple[Layout, ...] = ()
+    layouts: Layouts = ()
     attrs: Annotations = ()
 
     @property
@@ -85,6 +93,20 @@ class PrimFunc(Node):
     def is_strict(self) -> bool:
         """Whether the function forbids what rests on finite data: its attribute ``strict_float``."""
         return bool(dict(self.attrs).get("strict_float", False))
+
+    def layout_of(self, param: str) -> Layout | None:
+        """The layout of a parameter; None for one that lies as it is declared."""
+        return dict(self.layouts).get(param)
+
+    def logical_shape(self, buffer: Buffer) -> tuple[int, ...]:
+        """The shape of a buffer parameter as the caller sees it."""
+        layout = self.layout_of(buffer.name)
+        return buffer.shape if layout is None else layout.logical_shape
+
+    def _key(self) -> tuple[Any, ...]:
+        """Equal functions print alike, while layouts are equal however their maps are written."""
+        written = tuple((name, k.logical_shape, k.index_map.text, k.pad_text) for name, k in self.layouts)
+        return self.name, self.params, self.body, written, self.attrs
 
     def with_body(self, body: Block) -> PrimFunc:
         return replace(self, body=body)

@@ -163,9 +163,9 @@ class Target(metaclass=_FromText):
 
     @property
     def computed_as_float(self) -> frozenset[str]:
-        """Floats of 16 bits that an OpenCL device computes as float32 and rounds after every operation."""
+        """Floats of 16 and 8 bits that an OpenCL device holds as float32 and rounds after every operation."""
         native = "cl_khr_fp16" in self.features.split()
-        return frozenset(("bfloat16",) if native else ("bfloat16", "float16"))
+        return frozenset(dtypes.HELD_AS_BITS if native else (*dtypes.HELD_AS_BITS, "float16"))
 
     def has_masked_vectors(self, dtype: str) -> bool:
         """Whether the compiler of an OpenCL device loads and stores lanes of such vectors by one instruction."""

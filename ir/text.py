@@ -26,7 +26,16 @@ from .expr import (
     Undef,
     Var,
 )
-from .functions import FUNCTIONS, LOAD_WITHIN, MASKED_LOAD, PAIR_CALLS, PREFETCH, STATEMENT_CALLS
+from .functions import (
+    FUNCTIONS,
+    LOAD_WITHIN,
+    MASKED_LOAD,
+    PAIR_CALLS,
+    PREFETCH,
+    REINTERPRET,
+    STATEMENT_CALLS,
+    TO_INT_CALLS,
+)
 
 _LEVELS = {"or": 1, "and": 2, "not": 3, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 _LEVELS.update(dict.fromkeys(COMPARISONS, 4))
@@ -120,10 +129,14 @@ class Texts:
             return f"T.if_then_else({self(e.args[0])}, {self._args(e.args[1:])})"
         if e.name in STATEMENT_CALLS and not e.args:
             return f"T.{e.name}()"
+        if e.name == REINTERPRET and len(e.args) == 1:
+            return f'T.reinterpret("{e.dtype}", {self.typed(e.args[0])})'
         if e.name == MASKED_LOAD and len(e.args) in (2, 3) and e.dtype == e.args[1].dtype:
             return f"T.masked_load({self(e.args[0])}, {self._args(e.args[1:])})"
         if e.name in (*FUNCTIONS, LOAD_WITHIN, PREFETCH) and e.args and all(a.dtype == e.dtype for a in e.args):
             return f"T.{e.name}({self._args(e.args, exact=True)})"
+        if e.name in TO_INT_CALLS and len(e.args) == 1:
+            return f"T.{e.name}({self.typed(e.args[0])})"
         if e.name in PAIR_CALLS and len(e.args) == 3 and e.dtype == e.args[2].dtype:
             return f"T.{e.name}({', '.join(map(self.typed, e.args))})"
         tail = "".join(f", {self.typed(a)}" for a in e.args)

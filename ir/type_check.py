@@ -27,22 +27,24 @@ from .expr import (
     Var,
 )
 from .functions import (
-    BIT_CALLS,
     DOT_CALLS,
     FUNCTIONS,
+    INTEGER_CALLS,
     LOAD_WITHIN,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
     PREFETCH,
+    REINTERPRET,
     STATEMENT_CALLS,
     SUBGROUP_CALLS,
+    TO_INT_CALLS,
 )
 from .node import children
 from .text import expr_text
 
 _ARGUMENTS = {
-    "pow": 2, **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE), 3), **dict.fromkeys(BIT_CALLS, 2),
+    "pow": 2, "fmod": 2, **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE), 3), **dict.fromkeys(INTEGER_CALLS, 2),
     **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3),
 }  # fmt: skip
 
@@ -83,6 +85,8 @@ def _const(e: Const) -> None:
 def _binary(e: Binary) -> None:
     same(e, "the operands", e.a, e.b)
     kind = e.a.dtype
+    if dtypes.is_storage(kind) and e.op not in COMPARISONS:
+        raise TypeFault(f"`{e.op}` in `{expr_text(e)}` computes with {kind}, which only holds numbers; cast them")
     if e.op in LOGIC:
         allowed = dtypes.is_bool(kind)
     elif e.op in COMPARISONS:
@@ -125,24 +129,45 @@ def _call(e: Call) -> None:
         raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
         raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
-    if e.name in PAIR_CALLS:
-        same(e, "the words", *e.args[:2])
-        same(e, "the number that is added to and the result", e, e.args[2])
-        words = dtypes.with_lanes("int32", dtypes.lanes(e.dtype))
-        if dtypes.element(e.dtype) != "float32" or e.args[0].dtype != words:
-            raise TypeFault(f"`{expr_text(e)}` takes two words of int32 and a float32, each of as many lanes")
+    if e.name in (*PAIR_CALLS, *TO_INT_CALLS):
+        _between_types(e)
+        return
+    if e.name == REINTERPRET:
+        _reinterpreted(e)
         return
     same(e, "the arguments and the result", e, *e.args)
     if e.name in DOT_CALLS:
         allowed = dtypes.element(e.dtype) == "int32"
     elif e.name in SUBGROUP_CALLS.values():
         allowed = not dtypes.is_bool(e.dtype)
-    elif e.name in BIT_CALLS:
+    elif e.name in INTEGER_CALLS:
         allowed = dtypes.is_int(e.dtype)
     else:
         allowed = dtypes.is_float(e.dtype) or (e.name == "abs" and dtypes.is_int(e.dtype))
-    if not allowed:
+    if not allowed or dtypes.is_storage(e.dtype):
         raise TypeFault(f"`{expr_text(e)}` is not defined for the type {e.dtype}")
+
+
+def _between_types(e: Call) -> None:
+    """A function whose result is of another type than what it takes."""
+    lanes = dtypes.lanes(e.dtype)
+    real, whole = (dtypes.with_lanes(base, lanes) for base in ("float32", "int32"))
+    if e.name in TO_INT_CALLS:
+        if e.dtype != whole or e.args[0].dtype != real:
+            raise TypeFault(f"`{expr_text(e)}` takes a float32 and gives an int32, each of as many lanes")
+        return
+    same(e, "the words", *e.args[:2])
+    same(e, "the number that is added to and the result", e, e.args[2])
+    if e.dtype != real or e.args[0].dtype != whole:
+        raise TypeFault(f"`{expr_text(e)}` takes two words of int32 and a float32, each of as many lanes")
+
+
+def _reinterpreted(e: Call) -> None:
+    kinds = e.dtype, e.args[0].dtype
+    if dtypes.lanes(kinds[0]) != dtypes.lanes(kinds[1]) or dtypes.bits(kinds[0]) != dtypes.bits(kinds[1]):
+        raise TypeFault(f"`{expr_text(e)}` takes {kinds[1]}, which has other bits than {kinds[0]}")
+    if any(map(dtypes.is_bool, kinds)):
+        raise TypeFault(f"`{expr_text(e)}` has no bits that mean something: a bool is true or false")
 
 
 def _access(e: Call) -> None:
@@ -181,8 +206,10 @@ def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
     if len(indices) != len(buffer.shape):
         raise TypeFault(f"`{text}` has {len(indices)} indices, but the buffer has {len(buffer.shape)} dimensions")
     for index in indices:
-        if not dtypes.is_int(index.dtype):
+        if not dtypes.is_int(index.dtype) or dtypes.is_storage(index.dtype):
             raise TypeFault(f"the index `{expr_text(index)}` of `{text}` has type {index.dtype}")
+    if dtypes.is_packed(buffer.dtype) and dtypes.lanes(buffer.dtype) % 2:
+        raise TypeFault(f"`{text}` has elements of type {buffer.dtype}, which are two to a byte: their number is even")
     if len({dtypes.lanes(i.dtype) for i in indices} - {1}) > 1:
         raise TypeFault(f"the indices of `{text}` are vectors of different lengths")
     dtypes.split_dtype(Load(buffer, indices).dtype)
@@ -190,7 +217,8 @@ def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
 
 def _ramp(e: Ramp) -> None:
     same(e, "base and stride", e.base, e.stride)
-    if not dtypes.is_int(e.base.dtype) or dtypes.lanes(e.base.dtype) != 1 or e.lanes < 2:
+    is_index = dtypes.is_int(e.base.dtype) and not dtypes.is_storage(e.base.dtype)
+    if not is_index or dtypes.lanes(e.base.dtype) != 1 or e.lanes < 2:
         raise TypeFault(f"`{expr_text(e)}` needs a scalar integer base and at least 2 lanes")
     dtypes.split_dtype(e.dtype)
 

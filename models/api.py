@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ToolMissing
 from .inputs import Given, Shapes
-from .network import Network
+from .network import REFERENCE, Network
 
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.tuning.events import Emit
+    from .forms import Forms
     from .run.model import Model
 
 Source: TypeAlias = "str | os.PathLike[str] | Network"
@@ -35,7 +36,7 @@ def forms(
     inputs: Given | Shapes | None = None,
     winograd: bool = True,
     precision: str = "float32",
-) -> tuple[Network, ...]:
+) -> Forms:
     """`network_of`, and the other forms of the same network (`models.forms`), with edges and weights in `precision`.
 
     In another precision than ``float32`` no convolution has fewer multiplications: those add up before they multiply.
@@ -64,15 +65,16 @@ def forms(
     return forms_of(in_precision(without_subnormals(network), precision), target, winograd=False)
 
 
-def fastest_of(made: Sequence[Network], target: Target, db: str | None = None, tuning: bool = False) -> Network:
-    """The fastest of several forms of a network, as measured (`models.forms`)."""
-    from ..search.records.database import Database
+def fastest_of(made: Forms, target: Target, db: str | None = None, tuning: bool = False) -> Network:
+    """The fastest of several forms of a network, as measured (`models.forms`).
+
+    Where nothing was measured, no other form than the first is made.
+    """
+    from ..search.records.reading import reading
     from .forms import fastest
 
-    if len(made) == 1:
-        return made[0]
-    with Database(db, read_only=True) as database:
-        return fastest(made, target, database, tuning)
+    with reading(db) as database:
+        return made[0] if database is None else fastest(made, target, database, tuning)
 
 
 def _refuse_programs(source: object) -> None:
@@ -98,6 +100,7 @@ def compile(
     address: str | None = None,
     winograd: bool = True,
     precision: str = "float32",
+    fallback: str = REFERENCE,
     emit: Emit | None = None,
 ) -> Model:
     """The model of an ONNX file or a network: ``y = model(x)``.
@@ -111,14 +114,19 @@ def compile(
     model apart, and with it the form that was measured to be the faster one is used.
     `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
     that may be; sums stay in float32 (`models.precision`).
+    What has no program here runs by the reference implementation of ONNX, or, where `fallback` says ``onnxruntime``, by
+    ONNX Runtime as far as that knows it (`models.fallback`).
     """
     from ..search.tasks.device import Device
+    from .fallback import check_fallback, with_fallback
     from .tuning import tune_network
 
     started = time.monotonic()
+    check_fallback(fallback)
     device = Device.here(target, threads)
     given = Given(inputs or {}, values or {})
     network = fastest_of(forms(source, device, given, winograd, precision), device, db, tuning=bool(seconds))
+    network = with_fallback(network, fallback, device.threads)
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
         return found.model
@@ -127,7 +135,7 @@ def compile(
 
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
-    from ..search.records.database import Database
+    from ..search.records.reading import reading
     from ..search.workers.spread import AllCores
     from .chosen import as_kept
     from .run.in_place import compile_overwriting
@@ -135,8 +143,8 @@ def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     from .run.model import Model
     from .tasks import tasks_of
 
-    with Database(db, read_only=True) as database, AllCores() as build:
-        made = as_kept(network, target, database)
+    with reading(db) as database, AllCores() as build:
+        made = network if database is None else as_kept(network, target, database)
         kernels = kernels_of(tasks_of(made, target), database, build)
         compile_overwriting(made, kernels, target, build)
     return Model(made, kernels, target)

@@ -12,10 +12,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord
+from ..ir.layout.index_map import IndexMapError
+from ..ir.layout.layout import Layout
 from .agreement import Agreement, Copy
 from .costs import Alternatives
 from .kinds import copy_kind, kind_of, tensors_of
-from .layouts import TensorLayout
 from .network import Network, Node, Operator
 from .tasks import Weights
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ..search.records.database import Database
 
 
+MOST_PADDING = 64
+"""Points of a halo or a block that a layout read from outside may have."""
 ANY = Weights("constant", 0)
 """Where only the program of a kind is asked for, which is the same wherever its constants come from."""
 
@@ -36,8 +39,8 @@ class Chosen:
     their results than with that of an input.
     """
 
-    written: Mapping[str, TensorLayout] = field(default_factory=dict)
-    read: Mapping[tuple[str, str], TensorLayout] = field(default_factory=dict)
+    written: Mapping[str, Layout] = field(default_factory=dict)
+    read: Mapping[tuple[str, str], Layout] = field(default_factory=dict)
     apart: frozenset[str] = frozenset()
 
     @staticmethod
@@ -49,7 +52,7 @@ class Chosen:
 
     def among(self, alternatives: Alternatives, like: Agreement) -> Agreement | None:
         """The choice by numbers of alternatives, for the tensors and operators of `like`; None where one is missing."""
-        plain = {name: TensorLayout(some[0].shape) for name, some in alternatives.items()}
+        plain = {name: Layout.plain(some[0].logical_shape) for name, some in alternatives.items()}
         try:
             written = {n: alternatives[n].index(self.written.get(n, plain[n])) for n in like.written}
             read = {
@@ -73,8 +76,8 @@ class Chosen:
     def from_json(data: Any) -> Chosen:
         """The choice that `to_json` wrote; anything else is a BadRecord."""
         try:
-            written = {str(name): TensorLayout.from_json(item) for name, item in data["written"].items()}
-            read = {(str(node), str(name)): TensorLayout.from_json(item) for node, name, item in data["read"]}
+            written = {str(name): _layout(item) for name, item in data["written"].items()}
+            read = {(str(node), str(name)): _layout(item) for node, name, item in data["read"]}
             apart = frozenset(map(str, data.get("apart", ())))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRecord(f"not a choice of layouts for a network: {error}") from None
@@ -86,23 +89,38 @@ class Chosen:
         fixed = {*network.inputs, *network.outputs, *network.constants}
         fixed |= {name for node in network.called for name in (*node.inputs, *node.outputs)}
         for name, layout in self.written.items():
-            if name in fixed or name not in network.tensors or network.tensors[name].shape != layout.shape:
+            if name in fixed or name not in network.tensors or network.tensors[name].shape != layout.logical_shape:
                 return False
         return all(
-            node in programs and name in programs[node].inputs and network.tensors[name].shape == layout.shape
+            node in programs and name in programs[node].inputs and network.tensors[name].shape == layout.logical_shape
             for (node, name), layout in self.read.items()
         )
+
+
+def _layout(data: object) -> Layout:
+    """The layout of a tensor that `Layout.to_json` wrote.  Raises BadRecord for one with much padding."""
+    found = Layout.from_json(data)
+    try:
+        bare = found.without_halo.physical_shape
+    except IndexMapError as error:
+        raise BadRecord(f"not a layout of a tensor: {error}") from None
+    halo = (*found.before, *(e - b for e, b in zip(found.physical_shape, bare, strict=True)))
+    if not all(0 <= n <= 2 * MOST_PADDING for n in halo) or max(found.blocks.values(), default=1) > MOST_PADDING:
+        raise BadRecord(f"not a layout of a tensor: {data!r:.200}")
+    if isinstance(found.pad_value, str) and found.pad_value != "undef":
+        raise BadRecord(f"not a layout of a tensor: {data!r:.200}")
+    return found
 
 
 def in_layouts(network: Network, chosen: Chosen) -> Network:
     """The network whose programs read and write the chosen layouts, copies as operators of their own."""
     tensors = dict(network.tensors)
-    copied: dict[tuple[str, TensorLayout], str] = {}
+    copied: dict[tuple[str, Layout], str] = {}
     after: dict[str, list[Operator]] = {}
 
-    def read_as(tensor: str, layout: TensorLayout) -> str:
+    def read_as(tensor: str, layout: Layout) -> str:
         """The tensor in a layout, copied behind its producer where that writes it otherwise."""
-        source = chosen.written.get(tensor, TensorLayout(layout.shape))
+        source = chosen.written.get(tensor, Layout.plain(layout.logical_shape))
         if layout == source:
             return tensor
         if (tensor, layout) not in copied:
@@ -123,7 +141,7 @@ def in_layouts(network: Network, chosen: Chosen) -> Network:
             relaid.append(node)
             continue
         reads, writes = tensors_of(network, node)
-        plain = {name: TensorLayout(network.tensors[name].shape) for name in (*reads, *writes)}
+        plain = {name: Layout.plain(network.tensors[name].shape) for name in (*reads, *writes)}
         layouts = {n: chosen.read.get((node.name, n), chosen.written.get(n, plain[n])) for n in reads}
         layouts |= {n: chosen.written.get(n, plain[n]) for n in writes}
         func = kind_of(network, node, ANY).program(tuple(layouts[n] for n in (*reads, *writes)))

@@ -14,19 +14,19 @@ from math import inf
 
 import numpy as np
 
+from ..ir.layout.layout import Dim, Layout
 from ..ir.target import Target
 from .agreement import Agreement, Costs, OperatorCosts, Prefers, agree
 from .elimination import Table
 from .kinds import Combination, Kind, copy_kind, kind_of, tensors_of
-from .layouts import TensorLayout
 from .network import Network, Node, Operator
 from .tasks import weights_of
 from .views import sharing_of
 
-Alternatives = Mapping[str, tuple[TensorLayout, ...]]
+Alternatives = Mapping[str, tuple[Layout, ...]]
 """By tensor, the first as ONNX has it."""
-Form = tuple[tuple[int, ...], tuple[int, int]]
-"""The order of dimensions, and a dimension with the size of its blocks."""
+Form = tuple[Dim, ...]
+"""The physical dimensions of a layout, without halos: what lies together."""
 Price = Callable[[Kind, Combination], float]
 """Microseconds of a combination, infinite where it is not to be had."""
 
@@ -36,7 +36,7 @@ class Grid:
     """All combinations of a kind whose tensors have these alternatives; those that do not fit are left out."""
 
     kind: Kind
-    alternatives: tuple[tuple[TensorLayout, ...], ...]
+    alternatives: tuple[tuple[Layout, ...], ...]
 
     @cached_property
     def combinations(self) -> tuple[tuple[tuple[int, ...], Combination], ...]:
@@ -58,7 +58,7 @@ class Grid:
         """Every tensor in the form, without halo, as ONNX has it where it cannot lie so."""
         found = []
         for some in self.alternatives:
-            same = (layout for layout in some if layout.form == form and not layout.has_halo)
+            same = (layout for layout in some if layout.dims == form and not layout.has_halo)
             found.append(next(same, some[0]))
         return tuple(found)
 
@@ -151,7 +151,7 @@ class CostTables:
             yield found.kind, (found.alternatives[0][copy.source], found.alternatives[0][copy.target])
 
 
-def _has_choice(some: Sequence[TensorLayout]) -> bool:
+def _has_choice(some: Sequence[Layout]) -> bool:
     """Whether a tensor with these alternatives has a choice."""
     return len(some) > 1
 

@@ -17,15 +17,14 @@ from ..ir.affine.sets import Domain, NotAffine, Unknown, points
 from ..ir.arith.intervals import negate
 from ..ir.dataflow.reduced import is_finite
 from ..ir.expr import TRUE, Binary, Call, Cast, Const, Expr, Load, Var, free_variables, substitute
-from ..ir.layout.index_map import IndexMap
+from ..ir.layout.layout import Dim, Layout
 from ..ir.node import walk
 from ..ir.stmt import Block, PrimFunc, Store
 from ..space.design.program import product_factors
 from ..space.primitives.reduction import update_of
 from ..space.tree import block_stores, find_block, producers
-from .layouts import TensorLayout
 
-KEEP_ZERO = ("tanh", "erf", "abs", "sqrt", "floor", "ceil", "nearbyint")
+KEEP_ZERO = ("tanh", "erf", "abs", "sqrt", "floor", "ceil", "nearbyint", "sin", "atan")
 OPERATIONS: Mapping[str, Callable[[float, float], float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "min": min, "max": max,
 }  # fmt: skip
@@ -47,29 +46,30 @@ class _Edge:
             return False
 
 
-def is_zero_over_the_edge(func: PrimFunc, writer: str, layout: TensorLayout) -> bool:
-    """Whether a result is 0 past the last element of the last block.
+def is_zero_over_the_edge(func: PrimFunc, writer: str, layout: Layout) -> bool:
+    """Whether a result is 0 past the last element of the last block of each dimension.
 
     There the block reads weights and inputs past their own last element, where they are 0 if their layout says so, and
     sums, which are 0 if each product has such a factor.
     """
     block = find_block(func, writer)
-    if block.predicate != TRUE or not isinstance(block.body, Store) or layout.block[0] < 0:
+    if block.predicate != TRUE or not isinstance(block.body, Store) or not layout.blocks:
         return False
-    outer, inner = block.body.indices[layout.order.index(layout.block[0])], block.body.indices[-1]
-    edge = _Edge(block, outer * layout.block[1] + inner >= layout.shape[layout.block[0]])
-    return _sums_zero(func, edge) if block.reduce else _value(func, block.body.value, edge) == 0
+    for dim, size in layout.blocks.items():
+        if layout.logical_shape[dim] % size == 0:
+            continue
+        outer, inner = (block.body.indices[layout.dims.index(Dim(dim, part, size))] for part in ("block", "inner"))
+        edge = _Edge(block, outer * size + inner >= layout.logical_shape[dim])
+        if not (_sums_zero(func, edge) if block.reduce else _value(func, block.body.value, edge) == 0):
+            return False
+    return True
 
 
 def _is_zero(func: PrimFunc, load: Load, edge: _Edge) -> bool:
     """Whether what is read at the edge is 0."""
     if load.buffer in func.params:
-        found = next((item for item in func.layouts if item.param == load.buffer.name), None)
-        if found is None or found.pad_value not in ("0.0", "0"):
-            return False
-        index_map = IndexMap.parse(found.index_map)
-        padding = index_map.non_surjective_inverse(found.logical_shape, load.buffer.shape)[1]
-        return edge.implies(padding.at(load.indices))
+        layout = func.layout_of(load.buffer.name)
+        return layout is not None and layout.pad_number == 0 and edge.implies(layout.padding(load.indices))
     writers = producers(func, load.buffer)
     if len(writers) != 1 or not writers[0].reduce:
         return False
@@ -123,11 +123,10 @@ def _is_finite_load(func: PrimFunc, load: Load, edge: _Edge) -> bool:
     """Data is finite, and so is padding that holds a finite number; what a block computes of these alone is, too."""
     if load.buffer not in func.params:
         return all(_writes_finite(func, writer) for writer in producers(func, load.buffer))
-    found = next((item for item in func.layouts if item.param == load.buffer.name), None)
-    if found is None or _holds_finite_number(found.pad_value):
+    layout = func.layout_of(load.buffer.name)
+    if layout is None or (layout.pad_number is not None and math.isfinite(layout.pad_number)):
         return True
-    padding = IndexMap.parse(found.index_map).non_surjective_inverse(found.logical_shape, load.buffer.shape)[1]
-    return edge.implies(negate(padding.at(load.indices)))
+    return edge.implies(negate(layout.padding(load.indices)))
 
 
 def _writes_finite(func: PrimFunc, block: Block) -> bool:
@@ -142,11 +141,3 @@ def _writes_finite(func: PrimFunc, block: Block) -> bool:
     init = block.init.value if isinstance(block.init, Store) else None
     started = not block.reduce or (isinstance(init, Const) and math.isfinite(float(init.value)))
     return len(written) == 1 and started and not reads_itself and _is_finite(func, value, everywhere)
-
-
-def _holds_finite_number(pad_value: str) -> bool:
-    """Whether padding holds a finite number."""
-    try:
-        return math.isfinite(float(pad_value))
-    except ValueError:
-        return False

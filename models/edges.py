@@ -8,14 +8,13 @@ from math import prod
 
 from ..backends import data
 from ..backends.artifact import Argument
-from ..backends.data import is_in_place, same_memory
 from ..backends.executable import numpy_dtype
 from ..errors import UsageError
 from ..ir.caches import cached
+from ..ir.layout.layout import Layout
+from ..ir.layout.pad_value import Encoded
 from ..ir.stmt import PrimFunc
 from .network import Network, Operator, Tensor
-
-HOLDS_NOTHING = ("", "undef")
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,11 @@ class EdgeLayout:
 
     argument: Argument
     initialised: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """Where its elements lie, and what its padding holds."""
+        return self.argument.layout
 
     @property
     def nbytes(self) -> int:
@@ -62,7 +66,7 @@ def layouts_of(network: Network) -> dict[str, EdgeLayout]:
     Raises UsageError where a producer and a consumer disagree, or where padding holds something else than is read.
     """
     found: dict[str, EdgeLayout] = {}
-    writers: dict[str, str] = {}
+    writers: dict[str, Encoded] = {}
     elsewhere = host_tensors(network) | frozenset(network.constants)
     for node in network.nodes:
         if not isinstance(node, Operator):
@@ -74,15 +78,14 @@ def layouts_of(network: Network) -> dict[str, EdgeLayout]:
             if name in network.constants:
                 continue
             if name in node.outputs:
-                writers[name] = argument.pad_value
+                writers[name] = argument.layout.pad_value
             if name not in found:
                 found[name] = EdgeLayout(argument)
-            elif not same_memory(found[name].argument, argument):
-                raise UsageError(
-                    f"`{node.name}` takes `{name}` as {_text(argument)}, but it lies as {_text(found[name].argument)}"
-                )
-            if name in node.inputs and argument.pads and argument.pad_value not in HOLDS_NOTHING:
-                found[name] = _padded(network, name, found[name], argument, writers.get(name))
+            elif not found[name].layout.same_memory(argument.layout):
+                wanted, lying = _text(argument.layout), _text(found[name].layout)
+                raise UsageError(f"`{node.name}` takes `{name}` as {wanted}, but it lies as {lying}")
+            if name in node.inputs and argument.pads and argument.layout.promises:
+                found[name] = _padded(network, name, found[name], argument.layout.pad_value, writers.get(name))
     return found
 
 
@@ -92,15 +95,14 @@ def lendable(network: Network, layouts: Mapping[str, EdgeLayout]) -> list[str]:
     foreign = {name for node in network.called for name in (*node.inputs, *node.outputs)}
     names = [*network.inputs, *(name for name in network.outputs if name in written)]
     known = [n for n in dict.fromkeys(names) if n in layouts and n not in foreign]
-    return [n for n in known if is_in_place(layouts[n].argument)]
+    return [n for n in known if layouts[n].layout.is_in_place]
 
 
-def _padded(network: Network, name: str, known: EdgeLayout, argument: Argument, written: str | None) -> EdgeLayout:
-    """The layout of a tensor whose consumer reads padding that holds `argument.pad_value`."""
-    wanted = argument.pad_value
-    if known.argument.pad_value not in (*HOLDS_NOTHING, wanted):
-        raise UsageError(f"padding of `{name}` would have to hold both {known.argument.pad_value} and {wanted}")
-    held = replace(known.argument, pad_value=wanted)
+def _padded(network: Network, name: str, known: EdgeLayout, wanted: Encoded, written: Encoded) -> EdgeLayout:
+    """The layout of a tensor whose consumer reads padding that holds `wanted`, and whose producer has `written`."""
+    if known.layout.promises and known.layout.pad_value != wanted:
+        raise UsageError(f"padding of `{name}` would have to hold both {known.layout.pad_text} and {wanted}")
+    held = replace(known.argument, layout=replace(known.layout, pad_value=wanted))
     if name in network.inputs or written == wanted:
         return EdgeLayout(held, known.initialised)
     if written == "undef":
@@ -110,10 +112,10 @@ def _padded(network: Network, name: str, known: EdgeLayout, argument: Argument, 
 
 def plain(tensor: Tensor) -> Argument:
     """A tensor as the network has it."""
-    return Argument(tensor.name, tensor.shape, tensor.shape, tensor.dtype)
+    return Argument(tensor.name, Layout.plain(tensor.shape), tensor.dtype)
 
 
-def _text(argument: Argument) -> str:
-    if is_in_place(argument):
+def _text(layout: Layout) -> str:
+    if layout.is_in_place:
         return "the network has it"
-    return f"`{argument.index_map}` of shape {list(argument.physical_shape)}"
+    return f"`{layout.index_map.text}` of shape {list(layout.physical_shape)}"

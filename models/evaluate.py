@@ -8,17 +8,18 @@ tensor's type after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from ..backends.samples import Reference
 from ..errors import InternalError, ModelProblem, UsageError
 from ..ir.caches import cached
-from ..ir.numbers import bfloat16_bits
+from ..ir.numbers import BITS, HALF_BYTES, boundary_dtype, to_storage
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
-from .network import Array, Branches, Foreign, Lookup, Network, Node, Operator, Tensor
+from .fallback import run_foreign
+from .network import REFERENCE, Array, Branches, Cut, Foreign, Lookup, Network, Node, Operator, Tensor
 
 
 def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
@@ -45,6 +46,8 @@ def outputs_of(network: Network, node: Node, values: Mapping[str, Array]) -> dic
         return _foreign(network, node, {name: _as_told(network, name, values[name]) for name in node.inputs})
     if isinstance(node, Lookup):
         return {node.outputs[0]: looked_up(node, values[node.inputs[0]])}
+    if isinstance(node, Cut):
+        return {node.outputs[0]: cut(node, *(values[name] for name in node.inputs))}
     part = node.networks[chosen(node, values[node.inputs[0]])]
     assert isinstance(part, Network)
     found = evaluate(part, {n: values[given] for n, given in zip(part.inputs, node.inputs[1:], strict=True)})
@@ -58,16 +61,18 @@ def _program(network: Network, node: Operator, values: Mapping[str, Array]) -> d
     results = {}
     for param, name in zip(names[len(node.inputs) :], node.outputs, strict=True):
         dtype = network.tensors[name].dtype
-        narrow = dtype == "bfloat16"  # which NumPy has only with a package that programs do without
-        results[name] = bfloat16_bits(found[param]) if narrow else found[param].astype(dtype, copy=False)
+        narrow = dtype in BITS  # which NumPy has only with a package that programs do without
+        held = np.asarray(to_storage(dtype, found[param])) if narrow else found[param]
+        results[name] = held.astype(boundary_dtype(dtype), copy=False)
     return results
 
 
 def _as_told(network: Network, name: str, value: Array) -> Array:
-    """A tensor in the type that the network says; bits of bfloat16 in that of ml_dtypes, where a model brings it."""
+    """A tensor in the type that the network says; of those of ml_dtypes in these, where a model brings them."""
     tensor = network.tensors.get(name)
-    narrow = tensor is not None and tensor.dtype == "bfloat16" and value.dtype == np.uint16
-    return value.view("bfloat16") if narrow else value
+    if tensor is None or tensor.dtype not in (*BITS, *HALF_BYTES) or value.dtype != boundary_dtype(tensor.dtype):
+        return value
+    return value.view(tensor.dtype)
 
 
 @cached(512)
@@ -76,7 +81,7 @@ def _reference(func: PrimFunc) -> Reference:
 
 
 def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> dict[str, Array]:
-    found = run_foreign(node, {name: values[name] for name in node.inputs})
+    found = run_foreign(replace(node, by=REFERENCE), {name: values[name] for name in node.inputs})
     for name, value in list(found.items()):
         tensor = network.tensors.get(name)
         if tensor is not None and tensor.dtype == "object":
@@ -98,6 +103,12 @@ def chosen(node: Branches, condition: Array) -> int:
     return number
 
 
+def cut(node: Cut, whole: Array, count: Array) -> Array:
+    """The elements that count."""
+    number = int(np.asarray(count).reshape(-1)[0])
+    return np.ascontiguousarray(whole[(*[slice(None)] * node.axis, slice(number))])
+
+
 def looked_up(node: Lookup, places: Array) -> Array:
     """The texts at so many places of a table."""
     found: Array = np.asarray(_texts(node.table)[np.clip(places, 0, len(node.table) - 1)], object)
@@ -107,26 +118,6 @@ def looked_up(node: Lookup, places: Array) -> Array:
 @cached(64)
 def _texts(table: tuple[str, ...]) -> Array:
     return np.array(table, object)
-
-
-def run_foreign(node: Foreign, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a foreign operator by the reference implementation of ONNX."""
-    try:
-        results: list[Any] = _session(node.model).run(None, dict(arrays))
-    except Exception as error:  # the reference implementation raises what NumPy and its own checks raise
-        raise ModelProblem(
-            f"the reference implementation of ONNX cannot run `{node.name}` ({node.op}), for which there is no program "
-            f"here: {type(error).__name__}: {error}"
-        ) from None
-    return {name: np.asarray(value) for name, value in zip(node.outputs, results, strict=True)}
-
-
-@cached(512)
-def _session(model: bytes) -> Any:
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    return ReferenceEvaluator(onnx.load_from_string(model))
 
 
 def _given(tensor: Tensor, arrays: Mapping[str, Array]) -> Array:

@@ -6,7 +6,7 @@ together.  Where no form has kernels for all of its programs, it is the one that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from .chosen import as_kept
@@ -21,21 +21,54 @@ if TYPE_CHECKING:
     from .network import Network
 
 
-def forms_of(network: Network, target: Target, winograd: bool) -> tuple[Network, ...]:
+class Forms:
+    """The forms of a network by number, each made when it is asked for first."""
+
+    def __init__(self, forms: Iterator[Network]) -> None:
+        self._left = forms
+        self._made: list[Network] = []
+
+    def __getitem__(self, number: int) -> Network:
+        while len(self._made) <= number:
+            made = next(self._left, None)
+            if made is None:
+                raise IndexError(number)
+            self._made.append(made)
+        return self._made[number]
+
+    def __len__(self) -> int:
+        self._made += self._left
+        return len(self._made)
+
+    def __iter__(self) -> Iterator[Network]:
+        return iter([self[number] for number in range(len(self))])
+
+
+def forms_of(network: Network, target: Target, winograd: bool) -> Forms:
     """The forms of a network with its operators in groups, the first as the bounds say; each form once.
 
     The others take V and M for cached wherever they are, and take no convolution apart.
     """
-    if not winograd or target.kind != "cpu":
-        return (without_subnormals(network),)
-    made = (with_winograd(network, cache=target.l3_bytes), with_winograd(network), network)
-    distinct: dict[tuple[str, ...], Network] = {}
-    for form in made:
-        distinct.setdefault(tuple(node.name for node in form.nodes), form)
-    return tuple(without_subnormals(form) for form in distinct.values())
+
+    def made() -> Iterator[Network]:
+        if not winograd or target.kind != "cpu":
+            yield without_subnormals(network)
+            return
+        seen: set[tuple[str, ...]] = set()
+        makers: list[Callable[[], Network]] = [
+            lambda: with_winograd(network, cache=target.l3_bytes), lambda: with_winograd(network), lambda: network,
+        ]  # fmt: skip
+        for make in makers:
+            form = make()
+            names = tuple(node.name for node in form.nodes)
+            if names not in seen:
+                seen.add(names)
+                yield without_subnormals(form)
+
+    return Forms(made())
 
 
-def fastest(forms: Sequence[Network], target: Target, database: Database, tuning: bool = False) -> Network:
+def fastest(forms: Forms, target: Target, database: Database, tuning: bool = False) -> Network:
     """The form that runs; before `tuning`, the first as long as it has no kernels for all of its programs."""
     if len(forms) == 1:
         return forms[0]

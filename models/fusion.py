@@ -28,7 +28,7 @@ from math import prod
 
 from ..errors import ProgramError
 from ..ir.caches import cached
-from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
+from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const, reads_memory
 from ..ir.node import children, remembered, transform, walk
 from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
@@ -270,7 +270,11 @@ def _with_unit_iterators(block: Block) -> Block:
 
 
 def _repeated(func: PrimFunc) -> Iterator[str]:
-    """Element-wise blocks that are cheap or read once, and whose value a stage of its own would only carry along."""
+    """Element-wise blocks that are cheap or read once, and whose value a stage of its own would only carry along.
+
+    What is read again and again at places that are looked up, as the features of rows are by trees, stays a stage: it
+    lies there so that neighbours are read together.
+    """
     for block in leaf_blocks(func.body):
         if not is_elementwise(block) or block_stores(block)[0].buffer in func.params:
             continue
@@ -279,10 +283,16 @@ def _repeated(func: PrimFunc) -> Iterator[str]:
         if not readers or producers(func, buffer) != (block,):
             continue
         weight = sum(_weight(n) for n in _values(block_stores(block)[0].value))
-        once = weight == 0 or _reads(readers, buffer) <= buffer.size
+        once = _reads(readers, buffer) <= buffer.size or (weight == 0 and not _is_looked_up(readers, buffer))
         is_border = bool(outside_of(block))  # which schedules treat as a stage
         if (once and not is_border) or (weight <= CHEAP and len(readers) > 1):
             yield block.name
+
+
+def _is_looked_up(blocks: Sequence[Block], buffer: Buffer) -> bool:
+    """Whether elements of a buffer are read at places that memory says."""
+    found = (n for b in blocks for n in walk(b.body) if isinstance(n, Load) and n.buffer == buffer)
+    return any(reads_memory(index) for load in found for index in load.indices)
 
 
 def _reads(blocks: Sequence[Block], buffer: Buffer) -> int:

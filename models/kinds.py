@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ir.expr import Load, Var
+from ..ir.layout.layout import Layout
 from ..ir.node import walk
 from ..ir.passes.renaming import canonical
 from ..ir.script.parser import parse
@@ -19,12 +20,11 @@ from ..search.tasks.task import Task
 from ..space.interface import PACKED_AHEAD, Who
 from ..space.tree import producers
 from .laid_out import laid_out
-from .layouts import TensorLayout
 from .network import Network, Node, Operator, Tensor
 from .tasks import Weights, task_of, words_of
 from .views import moves
 
-Combination = tuple[TensorLayout, ...]
+Combination = tuple[Layout, ...]
 """A layout for each tensor of a kind, first those that it reads."""
 
 
@@ -60,13 +60,13 @@ class Kind:
 
     def fits(self, layouts: Combination) -> bool:
         """Whether operands that are read where a result is written have the order and the blocks that it has."""
-        return all(layouts[read].form == layouts[written].form for read, written in self.following)
+        return all(layouts[read].dims == layouts[written].dims for read, written in self.following)
 
     def is_idle(self, layouts: Combination) -> bool:
         """Whether nothing is left to do in a combination, either: all lies alike, without padding, and only moves."""
         if not self.may_idle or any(layout.pads for layout in layouts):
             return False
-        forms = {layout.form for layout in layouts}
+        forms = {layout.dims for layout in layouts}
         return all(layout.is_plain for layout in layouts) or (len(forms) == 1 and bool(moves(self.program(layouts))))
 
     def program(self, layouts: Combination) -> PrimFunc:

@@ -15,7 +15,7 @@ replay from the text.  All steps are primitives, each of which proves itself or 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import ProgramError
@@ -28,6 +28,8 @@ from ..ir.expr import (
     Var,
     const,
 )
+from ..ir.layout.index_map import IndexMap
+from ..ir.layout.layout import Dim, Layout
 from ..ir.node import walk
 from ..ir.passes.transform import remove_store_undef
 from ..ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, loops, names, read_buffers, seq
@@ -35,9 +37,8 @@ from ..space.schedule import Schedule
 from ..space.tree import block_stores, consumers, find_block, leaf_blocks, nest_of, producers, remove_stmt, with_stmt
 from .borders import borders, numbers_outside_of, outside_of
 from .edge_values import is_zero_over_the_edge
-from .layouts import TensorLayout
 
-Layouts = Mapping[str, TensorLayout]
+Layouts = Mapping[str, Layout]
 """Layouts by the name of the parameter."""
 
 
@@ -49,7 +50,7 @@ def laid_out(func: PrimFunc, layouts: Layouts, constants: Collection[str] = ()) 
 
 
 @cached(1024)
-def _laid_out(func: PrimFunc, chosen: tuple[tuple[str, TensorLayout], ...], constants: frozenset[str]) -> PrimFunc:
+def _laid_out(func: PrimFunc, chosen: tuple[tuple[str, Layout], ...], constants: frozenset[str]) -> PrimFunc:
     layouts = dict(chosen)
     schedule = Schedule(func)
     written = [b.name for b in schedule.func.buffers if producers(schedule.func, b)]
@@ -61,8 +62,8 @@ def _laid_out(func: PrimFunc, chosen: tuple[tuple[str, TensorLayout], ...], cons
     rows = _Iterations(schedule.func, layouts)
     for block in [b.name for b in leaf_blocks(schedule.func.body)]:
         schedule = _tried(schedule, "transform_block_layout", block, rows.map_of(block))
-    for buffer, writer, text in rows.sums():
-        schedule = _tried(schedule, "transform_layout", writer, buffer, text, "undef")
+    for buffer, writer, index_map in rows.sums():
+        schedule = _tried(schedule, "transform_layout", writer, buffer, index_map, "undef")
         schedule = _tried(schedule, "remove_branching_through_overcompute", writer)
     schedule = Schedule(remove_store_undef(schedule.func))
     for name in written:
@@ -86,44 +87,36 @@ def _tried(schedule: Schedule, primitive: str, *arguments: object, **named: obje
 # ---------------------------------------------------------------- inputs
 
 
-def _input_laid_out(schedule: Schedule, name: str, layout: TensorLayout) -> Schedule:
+def _input_laid_out(schedule: Schedule, name: str, layout: Layout) -> Schedule:
     """The schedule with an input in a layout, borders that it holds read from there."""
     given = _buffer(schedule.func, name)
     done = schedule.copy()
-    held = list(_borders(done.func, given, layout.pad_value)) if layout.has_halo else []
+    held = list(_borders(done.func, given, layout)) if layout.has_halo else []
     readers = {border: [b.name for b in consumers(done.func, _result(done.func, border))] for border in held}
     readers = {border: found for border, found in readers.items() if len(found) == 1}
     for border in readers:
         done = _tried(done, "compute_inline", border)
-    testing = [b.name for b in consumers(done.func, given) if layout.has_halo and _has_outside(b, layout.pad_value)]
-    _lay_out(done, name, layout)
+    testing = [b.name for b in consumers(done.func, given) if layout.has_halo and _has_outside(b, layout)]
+    done.transform_layout("root", name, layout)
     for reader in dict.fromkeys((*(reader for (reader,) in readers.values()), *testing)):
         done = _tried(done, "remove_branching_through_overcompute", reader)
     if not any(outside_of(find_block(done.func, reader)) for (reader,) in readers.values()):
         return done
     plain = schedule.copy()
-    _lay_out(plain, name, layout)
+    plain.transform_layout("root", name, layout)
     return plain
 
 
-def _lay_out(schedule: Schedule, name: str, layout: TensorLayout) -> None:
-    pad: object = layout.pad_value or None
-    if layout.pad_value not in ("", "undef", "inf", "-inf"):
-        pad = float(layout.pad_value)
-    schedule.transform_layout("root", name, layout.index_map, pad, physical_shape=layout.physical_shape)
-
-
-def _borders(func: PrimFunc, buffer: Buffer, pad_value: str) -> Iterator[str]:
+def _borders(func: PrimFunc, buffer: Buffer, layout: Layout) -> Iterator[str]:
     """Borders of a buffer that have the value of its padding."""
     for block in borders(func):
-        if _reads(block, buffer) and _has_outside(block, pad_value):
+        if _reads(block, buffer) and _has_outside(block, layout):
             yield block.name
 
 
-def _has_outside(block: Block, pad_value: str) -> bool:
-    """Whether all that stands outside of a block's conditions is the value of a padding."""
-    numbers = set(numbers_outside_of(block))
-    return bool(numbers) and pad_value not in ("", "undef") and numbers == {float(pad_value)}
+def _has_outside(block: Block, layout: Layout) -> bool:
+    """Whether all that stands outside of a block's conditions is the number that padding holds."""
+    return set(numbers_outside_of(block)) == {layout.pad_number}
 
 
 def _reads(block: Block, buffer: Buffer) -> bool:
@@ -141,12 +134,17 @@ def _result(func: PrimFunc, block: str) -> Buffer:
 # ---------------------------------------------------------------- iterations
 
 
+Parts = tuple[tuple[Var, Dim], ...]
+"""Iterators of a block, outermost first, each whole or a part of it as in a layout; `Dim.dim` is not read."""
+WHOLE = Dim(0)
+
+
 @dataclass(frozen=True)
 class _Iteration:
-    """How a block is to iterate: spatial iterators in this order, and by iterator the size of blocks."""
+    """How a block is to iterate: its spatial iterators, and by iterator of a reduction the size of blocks."""
 
-    order: tuple[Var, ...]
-    blocks: Mapping[Var, int]
+    spatial: Parts
+    cuts: Mapping[Var, int]
 
 
 class _Iterations:
@@ -155,19 +153,18 @@ class _Iterations:
     def __init__(self, func: PrimFunc, layouts: Layouts) -> None:
         self.func, self.layouts = func, layouts
         self.found: dict[str, _Iteration] = {}
-        self._sums: list[tuple[str, str, str]] = []
+        self._sums: list[tuple[str, str, IndexMap]] = []
         for block in leaf_blocks(func.body):
             store = block.body if isinstance(block.body, Store) else None
             layout = None if store is None else layouts.get(store.buffer.name)
             if store is not None and layout is not None and _is_plain(store.indices, block):
                 self._follow(block, store, layout)
 
-    def _follow(self, block: Block, store: Store, layout: TensorLayout) -> None:
+    def _follow(self, block: Block, store: Store, layout: Layout) -> None:
         """A block that writes a result, and the reduction that it reads at its iterators."""
-        order = tuple(i for i in (store.indices[d] for d in layout.order) if isinstance(i, Var))
-        cut = store.indices[layout.block[0]] if layout.block[0] >= 0 else None
-        blocks = {cut: layout.block[1]} if isinstance(cut, Var) else {}
-        self.found[block.name] = _Iteration(order, {**blocks, **self._cuts(block)})
+        placed = [(store.indices[d.dim], d) for d in layout.dims]
+        parts = tuple((index, d) for index, d in placed if isinstance(index, Var))
+        self.found[block.name] = _Iteration(parts, self._cuts(block))
         if block.reduce:
             return
         for load in dict.fromkeys(n for n in walk(block.body) if isinstance(n, Load)):
@@ -179,11 +176,11 @@ class _Iterations:
             if not _is_plain(load.indices, block) or not _is_plain(stored.indices, writer):
                 continue
             inner = dict(zip(load.indices, stored.indices, strict=True))
-            moved = tuple(inner[v] for v in order if v in inner)
-            rest = [i.var for i in writer.spatial if i.var not in moved]
-            cuts = {inner[v]: size for v, size in blocks.items() if v in inner}
-            self.found[writer.name] = _Iteration((*rest, *moved), {**cuts, **self._cuts(writer)})  # type: ignore[arg-type, dict-item]
-            self._sums.append((load.buffer.name, writer.name, _sum_map(load.indices, order, blocks)))
+            moved = tuple((inner[v], d) for v, d in parts if v in inner)
+            known = {v for v, _ in moved}
+            rest = [(i.var, WHOLE) for i in writer.spatial if i.var not in known]
+            self.found[writer.name] = _Iteration((*rest, *moved), self._cuts(writer))  # type: ignore[arg-type]
+            self._sums.append((load.buffer.name, writer.name, _sum_map(load.indices, parts)))
 
     def _cuts(self, block: Block) -> dict[Var, int]:
         """Blocks of the reductions, from the inputs that are read by them."""
@@ -191,25 +188,38 @@ class _Iterations:
         found: dict[Var, int] = {}
         for load in (n for n in walk(block.body) if isinstance(n, Load)):
             layout = self.layouts.get(load.buffer.name)
-            if layout is None or layout.block[0] < 0:
+            if layout is None:
                 continue
-            logical = _logical(load, layout)
-            if isinstance(logical, Var) and logical in reduced and reduced[logical] > layout.block[1]:
-                found[logical] = layout.block[1]
+            for dim, size in layout.blocks.items():
+                logical = _logical(load, layout, dim, size)
+                if logical is not None and reduced.get(logical, 0) > size:
+                    found[logical] = size
         return found
 
-    def map_of(self, block: str) -> str | None:
+    def map_of(self, block: str) -> IndexMap | None:
         """The index map of a block's iterators, None where they stay."""
         if block not in self.found:
             return None
         plan, target = self.found[block], find_block(self.func, block)
         known = {i.var for i in target.iters}
-        spatial = [v for v in plan.order if v in known]
-        spatial += [i.var for i in target.spatial if i.var not in spatial]
-        body = [*_digits(spatial, plan.blocks), *_digits([i.var for i in target.reduce], plan.blocks)]
-        return f"lambda {', '.join(i.var.name for i in target.iters)}: [{', '.join(body)}]"
+        parts = [(v, d) for v, d in plan.spatial if v in known]
+        rest = [(i.var, WHOLE) for i in target.spatial if i.var not in {v for v, _ in parts}]
+        last = len(parts)  # what a layout says nothing of is outside of the parts in blocks
+        while last and parts[last - 1][1].part == "inner":
+            last -= 1
+        parts[last:last] = rest
+        reduced = [i.var for i in target.reduce]
+        parts += [(v, Dim(0, "block", plan.cuts[v]) if v in plan.cuts else WHOLE) for v in reduced]
+        parts += [(v, Dim(0, "inner", plan.cuts[v])) for v in reduced if v in plan.cuts]
+        return _map([i.var.name for i in target.iters], [(v.name, d) for v, d in parts])
 
-    def sums(self) -> list[tuple[str, str, str]]:
+    def size_of(self, block: str, iterator: Expr) -> int:
+        """The points of the blocks in which a block's iterator is cut; 1 for one that stays whole."""
+        plan = self.found[block]
+        sizes = {v: int(d.step) for v, d in plan.spatial if d.part == "inner"} | dict(plan.cuts)
+        return sizes.get(iterator, 1) if isinstance(iterator, Var) else 1
+
+    def sums(self) -> list[tuple[str, str, IndexMap]]:
         """Buffers of sums with their writer and the map to the order of the result that is made of them."""
         return self._sums
 
@@ -221,26 +231,27 @@ def _is_plain(indices: tuple[Expr, ...], block: Block) -> bool:
     return len(set(plain)) == len(plain) and set(plain) <= spatial and len(plain) == len(indices)
 
 
-def _digits(order: list[Var], blocks: Mapping[Var, int]) -> list[str]:
-    """Iterators in their order, those with blocks cut, the inner parts last."""
-    outer = [f"{v.name} // {blocks[v]}" if v in blocks else v.name for v in order]
-    return [*outer, *(f"{v.name} % {blocks[v]}" for v in order if v in blocks)]
+def _map(names: Sequence[str], parts: Sequence[tuple[str, Dim]]) -> IndexMap:
+    """The map of indices with these names to parts of them."""
+    indices = {name: Var(name) for name in names}
+    return IndexMap(tuple(indices.values()), tuple(d.index(indices[name]) for name, d in parts))
 
 
-def _sum_map(indices: tuple[Expr, ...], order: tuple[Var, ...], blocks: Mapping[Var, int]) -> str:
+def _sum_map(indices: tuple[Expr, ...], parts: Parts) -> IndexMap:
     """The map of a sum, read at `indices`, to dimensions in the order of the iterators."""
     named = {index: f"d{k}" for k, index in enumerate(indices)}
-    rest = [v for v in indices if v not in order]
-    items = [Var(named[v]) for v in (*rest, *order) if v in named]
-    sizes = {Var(named[v]): size for v, size in blocks.items() if v in named}
-    return f"lambda {', '.join(named.values())}: [{', '.join(_digits(items, sizes))}]"
+    known = {v for v, _ in parts}
+    rest = [(named[v], WHOLE) for v in indices if v not in known]
+    return _map(list(named.values()), [*rest, *((named[v], d) for v, d in parts if v in named)])
 
 
-def _logical(load: Load, layout: TensorLayout) -> Expr | None:
-    """The logical index of a blocked dimension, where the load has it as ``v // size`` and ``v % size``."""
-    inner = load.indices[-1]
+def _logical(load: Load, layout: Layout, dim: int, size: int) -> Var | None:
+    """The logical index of a dimension in blocks, where the load has it as ``v // size`` and ``v % size``."""
+    if load.buffer.shape != layout.physical_shape:  # a result, which is laid out at the end
+        return None
+    inner = load.indices[layout.dims.index(Dim(dim, "inner", size))]
     used = [n for n in walk(inner) if isinstance(n, Var)]
-    return used[0] if len(used) == 1 and inner == used[0] % layout.block[1] else None
+    return used[0] if len(used) == 1 and inner == used[0] % size else None
 
 
 # ---------------------------------------------------------------- weights
@@ -248,40 +259,41 @@ def _logical(load: Load, layout: TensorLayout) -> Expr | None:
 
 def _with_cut_constants(schedule: Schedule, name: str, layouts: Layouts, constants: Collection[str]) -> Schedule:
     """The schedule with weights whose dimensions are cut where a block's iterators are, zeros behind the last block."""
-    plan = _Iterations(schedule.func, layouts).found.get(name)
-    for load in dict.fromkeys(n for n in walk(find_block(schedule.func, name).body) if isinstance(n, Load) if plan):
-        if plan is None or load.buffer.name not in constants or load.buffer.name in layouts:
+    plan = _Iterations(schedule.func, layouts)
+    loads = (n for n in walk(find_block(schedule.func, name).body) if isinstance(n, Load))
+    for load in dict.fromkeys(loads if name in plan.found else ()):
+        if load.buffer.name not in constants or load.buffer.name in layouts:
             continue
-        items = []
+        names, parts = [f"d{k}" for k in range(len(load.indices))], list[tuple[str, Dim]]()
         for number, index in enumerate(load.indices):
-            size = plan.blocks.get(index, 1) if isinstance(index, Var) else 1
-            items += [f"d{number}"] if size == 1 else [f"d{number} // {size}", f"d{number} % {size}"]
-        if len(items) > len(load.indices):
-            text = f"lambda {', '.join(f'd{k}' for k in range(len(load.indices)))}: [{', '.join(items)}]"
-            schedule = _tried(schedule, "transform_layout", "root", load.buffer.name, text, 0)
+            size = plan.size_of(name, index)
+            cut = [Dim(number)] if size == 1 else [Dim(number, "block", size), Dim(number, "inner", size)]
+            parts += [(names[number], d) for d in cut]
+        if len(parts) > len(names):
+            schedule = _tried(schedule, "transform_layout", "root", load.buffer.name, _map(names, parts), 0)
     return schedule
 
 
 # ---------------------------------------------------------------- results
 
 
-def _output_laid_out(schedule: Schedule, name: str, layout: TensorLayout) -> Schedule:
+def _output_laid_out(schedule: Schedule, name: str, layout: Layout) -> Schedule:
     """The schedule with a result in a layout, computed over the last block's edge where that is proven."""
     schedule = schedule.copy()
     writers = [b.name for b in producers(schedule.func, _buffer(schedule.func, name))]
     before = {b.name for b in leaf_blocks(schedule.func.body)}
-    _lay_out(schedule, name, layout)
+    schedule.transform_layout("root", name, layout)
     for writer in writers:
         schedule = _tried(schedule, "remove_branching_through_overcompute", writer)
     filling = [b for b in leaf_blocks(schedule.func.body) if b.name not in before and not read_buffers(b.body)]
-    if len(filling) != 1 or layout.pad_value in ("", "undef"):
+    if len(filling) != 1 or not layout.promises:
         return schedule
-    zero = len(writers) == 1 and float(layout.pad_value) == 0
+    zero = len(writers) == 1 and layout.pad_number == 0
     written = zero and is_zero_over_the_edge(schedule.func, writers[0], layout)
     return Schedule(_filled_by_boxes(schedule.func, filling[0], layout, edge=not written))
 
 
-def _filled_by_boxes(func: PrimFunc, filling: Block, layout: TensorLayout, edge: bool) -> PrimFunc:
+def _filled_by_boxes(func: PrimFunc, filling: Block, layout: Layout, edge: bool) -> PrimFunc:
     """The program in which a nest for each box of the padding fills it; of the last block's edge, where `edge` says."""
     (store,) = block_stores(filling)
     assert isinstance(store.value, Const)
@@ -297,7 +309,7 @@ Box = tuple[tuple[int, int], ...]
 """Begin and end in each dimension."""
 
 
-def _halo(layout: TensorLayout) -> Iterator[Box]:
+def _halo(layout: Layout) -> Iterator[Box]:
     """Disjoint boxes that are together the padding of a layout outside of the box that holds its elements."""
     inside = [(0, e) for e in layout.physical_shape]
     for place, inner in enumerate(_inside(layout)):
@@ -307,25 +319,24 @@ def _halo(layout: TensorLayout) -> Iterator[Box]:
         inside[place] = inner
 
 
-def _inside(layout: TensorLayout) -> list[tuple[int, int]]:
+def _inside(layout: Layout) -> list[tuple[int, int]]:
     """The least box that holds the elements of a layout whose blocks begin with the first element."""
-    cut, size = layout.block
-    whole = layout.physical_shape
-    found = [(layout.before[d], layout.before[d] + layout.shape[d]) for d in layout.order]
-    if cut >= 0:
-        found[layout.order.index(cut)] = (0, whole[layout.order.index(cut)])
-        found.append((0, size))
+    found = []
+    for d, extent in zip(layout.dims, layout.physical_shape, strict=True):
+        first = layout.before[d.dim] if d.part == "whole" else 0
+        found.append((first, first + layout.logical_shape[d.dim] if d.part == "whole" else extent))
     return found
 
 
-def _edge(layout: TensorLayout) -> Iterator[Box]:
-    """The padding of the last block."""
-    cut, size = layout.block
-    rest = layout.shape[cut] % size if cut >= 0 else 0
-    if rest:
-        inside, place = _inside(layout), layout.order.index(cut)
-        last = inside[place][1]
-        yield (*inside[:place], (last - 1, last), *inside[place + 1 : -1], (rest, size))
+def _edge(layout: Layout) -> Iterator[Box]:
+    """The padding of the last block of each dimension; boxes of several dimensions meet in their corner."""
+    for dim, size in layout.blocks.items():
+        rest = layout.logical_shape[dim] % size
+        if rest:
+            box = _inside(layout)
+            outer, inner = (layout.dims.index(Dim(dim, part, size)) for part in ("block", "inner"))
+            box[outer], box[inner] = (box[outer][1] - 1, box[outer][1]), (rest, size)
+            yield tuple(box)
 
 
 def _box(buffer: Buffer, box: Box, value: Const, taken: set[str]) -> Stmt:

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 
 from ..ir import dtypes
 from ..ir.deadline import OutOfTime, until
+from ..ir.layout.layout import Layout
 from .agreement import Agreement, Prefers, agree
 from .chosen import Chosen
 from .costs import Alternatives, CostTables, Form, Price
 from .kinds import Combination, Kind
-from .layouts import TensorLayout
 from .prediction import BYTES_PER_US, FILLED_PER_US, PER_NEST_US, predicted_us
 
 if TYPE_CHECKING:
@@ -182,10 +182,10 @@ class LayoutSearch:
 
     def _rules(self) -> Iterator[tuple[Form, Prefers]]:
         """Each form of a layout, with the alternatives of every tensor that have it; ONNX's layout without any."""
-        forms = dict.fromkeys(layout.form for some in self.alternatives.values() for layout in some if len(some) > 1)
+        forms = dict.fromkeys(layout.dims for some in self.alternatives.values() for layout in some if len(some) > 1)
         for form in forms:
             yield form, {
-                name: [k for k, layout in enumerate(some) if layout.form == form] or [0]
+                name: [k for k, layout in enumerate(some) if layout.dims == form] or [0]
                 for name, some in self.alternatives.items()
                 if len(some) > 1
             }
@@ -355,7 +355,7 @@ class LayoutSearch:
             filled = sum(_nbytes(kind, k, layout) for k, layout in enumerate(layouts) if k >= kind.reads)
             filled -= sum(_nbytes(kind, k, layout) for k, layout in enumerate(bare) if k >= kind.reads)
             return price(kind, bare) * carried**halos + filled / FILLED_PER_US
-        near = [one for one in map(grid.uniform, (layout.form for layout in layouts)) if one != layouts]
+        near = [one for one in map(grid.uniform, (layout.dims for layout in layouts)) if one != layouts]
         if all(one == base for one in near):  # the same for all tensors
             return price(kind, base) * self._relative_estimate(kind, layouts)
         return MIXED * sum(price(kind, one) for one in near) / len(near)
@@ -366,6 +366,6 @@ class LayoutSearch:
         return 1.0 if mine is None or base is None else mine / base
 
 
-def _nbytes(kind: Kind, slot: int, layout: TensorLayout) -> int:
+def _nbytes(kind: Kind, slot: int, layout: Layout) -> int:
     """Bytes of a tensor of a kind in a layout."""
     return prod(layout.physical_shape) * dtypes.nbytes(kind.func.buffers[kind.slots.index(slot)].dtype)

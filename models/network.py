@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from ..ir.numbers import BITS, HALF_BYTES, boundary_dtype
 from ..ir.passes.renaming import canonical
 from ..ir.stmt import PrimFunc
 
@@ -55,12 +56,16 @@ class Operator:
     apart: bool = False
 
 
+REFERENCE = "reference"
+
+
 @dataclass(frozen=True)
 class Foreign:
     """An operator that has no program here and runs through the reference implementation of ONNX.
 
     `model` is a serialised ONNX model of this one node; `op` is its type, as reports name it.  The model's inputs
-    and outputs have the names of the tensors.
+    and outputs have the names of the tensors.  Where `by` names another implementation, that one runs it, on so many
+    `threads` (`models.fallback`).
     """
 
     name: str
@@ -68,6 +73,8 @@ class Foreign:
     model: bytes
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    by: str = REFERENCE
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,20 @@ class Lookup:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     op: str = "Lookup"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The first elements of a tensor along `axis`, so many as the second input says, which is of one element.
+
+    The tensor that it gives is told with the shape of all of them, which is the largest that it can have.
+    """
+
+    name: str
+    axis: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    op: str = "Cut"
 
 
 @dataclass(frozen=True)
@@ -104,7 +125,7 @@ class Branches:
         return replace(self, networks=(first, second))
 
 
-Called: TypeAlias = Foreign | Lookup | Branches
+Called: TypeAlias = Foreign | Lookup | Cut | Branches
 """What Python runs between calls of kernels; tensors pass as ONNX has them."""
 Node: TypeAlias = Operator | Called
 
@@ -177,6 +198,8 @@ def _signature(node: Node) -> str:
         return canonical(node.func).script()
     if isinstance(node, Branches):
         return repr([part if isinstance(part, str) else part.signature for part in node.networks])
+    if isinstance(node, Cut):
+        return f"{node.op} {node.axis}"
     return repr(node.table) if isinstance(node, Lookup) else node.op
 
 
@@ -225,8 +248,10 @@ def _wrong_constants(network: Network) -> Iterator[str]:
     """Where the array of a constant has another shape or type than its tensor."""
     for name, array in network.constants.items():
         tensor = network.tensors.get(name)
-        told = "bfloat16" if tensor and tensor.dtype == "bfloat16" and array.dtype == np.uint16 else str(array.dtype)
-        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):  # NumPy has the bits of bfloat16
+        # NumPy has the bits of some types alone.
+        is_held = tensor and tensor.dtype in (*BITS, *HALF_BYTES) and array.dtype == boundary_dtype(tensor.dtype)
+        told = tensor.dtype if tensor and is_held else str(array.dtype)
+        if tensor and (array.shape, told) != (tensor.shape, tensor.dtype):
             found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
             yield f"constant `{name}` is {found}, its tensor {wanted}"
 
@@ -246,9 +271,8 @@ def _misfits(network: Network, node: Operator) -> Iterator[str]:
     if len(names) != len(node.func.params) or len(names) != len(node.func.buffers):
         yield f"`{node.name}` passes {len(names)} tensors to a program with {len(node.func.params)} parameters"
         return
-    logical = {layout.param: layout.logical_shape for layout in node.func.layouts}
     for name, buffer in zip(names, node.func.buffers, strict=True):
-        tensor, shape = network.tensors.get(name), logical.get(buffer.name, buffer.shape)
+        tensor, shape = network.tensors.get(name), node.func.logical_shape(buffer)
         if tensor is None:
             yield f"`{node.name}` names `{name}`, which is no tensor of the network"
         elif (tensor.shape, tensor.dtype) != (shape, buffer.dtype):

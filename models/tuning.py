@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeviceLost, Interrupted, NoSchedule, StorageError, StridesmithError, TemporaryError
 from ..ir.deadline import OutOfTime, look, until
+from ..ir.layout.layout import label_of
 from .alternatives import MOST, alternatives
 from .chosen import Chosen, in_layouts, keep, kept
 from .layout_search import LayoutSearch
@@ -206,7 +207,7 @@ def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
     """
     if guide.prefers is not None:
         return {"agreed": Chosen.of(guide.alternatives, guide.whole())}
-    uniform = {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
+    uniform = {f"all {label_of(form)}": agreement for form, agreement in guide.uniform()}
     ordered = sorted(uniform, key=lambda rule: uniform[rule].cost)
     rules = {"as given": guide.tables.as_given, **{rule: uniform[rule] for rule in ordered}}
     found = {"agreed": guide.whole()} | {rule: whole for rule, whole in rules.items() if guide.is_measured(whole)}
@@ -218,11 +219,6 @@ def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
         if chosen not in distinct.values():
             distinct[rule] = chosen
     return dict(list(distinct.items())[:WHOLES])
-
-
-def _form_text(form: tuple[tuple[int, ...], tuple[int, int]]) -> str:
-    order, (cut, size) = form
-    return f"block{cut}x{size}" if cut >= 0 else "".join(map(str, order))
 
 
 def _built(

@@ -34,7 +34,7 @@ from ..ir.dataflow.instances import Statement, instances
 from ..ir.expr import Const, Expr, Load, as_int, binary, const, substitute
 from ..ir.stmt import PrimFunc, Store
 from ..ir.target import Target
-from .edges import HOLDS_NOTHING, EdgeLayout, arguments_of, layouts_of, lendable
+from .edges import EdgeLayout, arguments_of, layouts_of, lendable
 from .network import Network, Operator
 
 
@@ -143,7 +143,7 @@ class _Parts:
         (result,) = node.outputs
         counts: dict[tuple[str, int], int] = {}
         lying = self._layout(result)
-        size = lying.nbytes // max(1, prod(lying.argument.physical_shape))
+        size = lying.nbytes // max(1, prod(lying.layout.physical_shape))
         for move in found:
             place = node.inputs[move.source], move.distance * size
             counts[place] = counts.get(place, 0) + move.count
@@ -157,7 +157,7 @@ class _Parts:
     def _inside(self, result: str, source: str, distance: int) -> dict[str, tuple[str, int]]:
         """A result that is read where it lies in the only tensor that the operator reads."""
         lying = self._layout(result)
-        if result in self.sharing.lent or lying.initialised or lying.argument.pad_value not in HOLDS_NOTHING:
+        if result in self.sharing.lent or lying.initialised or lying.layout.promises:
             return {}
         fits = self._fits(distance, lying, self._layout(source))
         return {result: (source, distance)} if fits else {}
@@ -182,8 +182,9 @@ class _Parts:
         if name in self.sharing.lent or lying.initialised:
             return False
         maker = self.network.producer.get(name)
-        touched = dict(arguments_of(maker))[name].pad_value if isinstance(maker, Operator) else "all"
-        return not lying.argument.pads or touched == ""
+        if not lying.layout.pads:
+            return True
+        return isinstance(maker, Operator) and dict(arguments_of(maker))[name].layout.pad_value is None
 
     def _fits(self, offset: int, part: EdgeLayout, whole: EdgeLayout) -> bool:
         return 0 <= offset <= whole.nbytes - part.nbytes and offset % self.granule == 0

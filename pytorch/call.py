@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,10 @@ from ..models.operators.graph import Graph, Node, Type
 
 Result: TypeAlias = "str | tuple[str, ...]"
 """The tensor that a node's value is, or those that the parts of its value are."""
+
+
+Convert: TypeAlias = "Callable[[Call], Result]"
+"""A function of the table: it emits operators, and returns the result, or raises Unsupported."""
 
 
 class Unsupported(InternalError):
@@ -100,7 +104,11 @@ class Call:
 
     def known(self, name: str) -> Array | None:
         """The value of an argument that never changes; None for any other."""
-        return self._graph.constants.get(self.tensor(name))
+        return self.constant_of(self.tensor(name))
+
+    def constant_of(self, tensor: str) -> Array | None:
+        """The value of a tensor that never changes; None for any other."""
+        return self._graph.constants.get(tensor)
 
     def several(self, op: str, inputs: Sequence[str], results: Sequence[Type], **values: Any) -> tuple[str, ...]:
         """Emit an operator with several results, which are between others."""
@@ -116,11 +124,13 @@ class Call:
         except OverflowError as why:
             raise Unsupported(f"{self.node.target} mixes {value!r} with {dtype}, which has no such number") from why
 
-    def operand(self, name: str, dtype: str) -> str:
-        """A tensor or number as a tensor of this type."""
+    def operand(self, name: str, dtype: str, promotes: bool = False) -> str:
+        """A tensor or number as a tensor of this type, to which an operator that `promotes` brings others."""
         value = self._values[name]
         if isinstance(value, fx.Node):
             tensor = self.tensor(name)
+            if promotes:
+                return self.cast(tensor, dtype)
             if self.type(tensor).dtype != dtype:
                 raise Unsupported(f"{self.node.target} mixes {self.type(tensor).dtype} with {dtype}")
             return tensor
@@ -146,6 +156,24 @@ class Call:
         sizes = self.constant(np.array([self.type(name).shape[axis] for name in names], np.int64))
         self.nodes.append(Node("Split", "", self.node.name, (tensor, sizes), names, {"axis": axis}))
         return names
+
+    def vector(self, name: str, size: Sequence[int], default: float, dtype: str) -> str:
+        """An optional tensor, or a constant of its shape."""
+        return self.tensor(name) if self.has(name) else self.constant(np.full(size, default, dtype))
+
+    def sliced(self, tensor: str, axis: int, taken: slice, shape: Sequence[int]) -> str:
+        """Emit the elements of a tensor whose places along an axis a slice takes."""
+        numbers = (taken.start, taken.stop, axis, 1 if taken.step is None else taken.step)
+        return self.part("Slice", [tensor, *(self.shape_of([number]) for number in numbers)], shape)
+
+    def reshaped(self, tensor: str, shape: Sequence[int]) -> str:
+        """Emit a tensor in another shape; nothing where it has it."""
+        return tensor if self.type(tensor).shape == tuple(shape) else self.part("Reshape", [tensor], shape)
+
+    def cast(self, tensor: str, dtype: str) -> str:
+        """Emit a tensor in another type; nothing where it has it."""
+        found = self.type(tensor)
+        return tensor if found.dtype == dtype else self.part("Cast", [tensor], found.shape, dtype)
 
     def only_first(self) -> None:
         """Raise Unsupported where another result than the first is read."""

@@ -8,6 +8,7 @@ graph as it came.  What loses stays with PyTorch.
 
 from __future__ import annotations
 
+import functools
 import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
-from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._guards import TracingContext, tracing
+from torch._guards import tracing
 
-from ..errors import InternalError, UsageError, did_you_mean
+from ..errors import UsageError, did_you_mean
+from .capture import Captured, Compiled, Left, capture, write_in_place
 from .operators import Caller, for_part
 from .parts import Divided, Part, divided
 from .probes import probes
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ..ir.target import Target
     from ..models.run.model import Model
 
-Compiled = Callable[..., Any]
 Runner = Callable[[Callable[[], Any], Callable[[], Any]], Race]
 
 log = logging.getLogger(__name__)
@@ -42,16 +41,8 @@ TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.float16: 3e-2, torc
 """How far results of a part may be from PyTorch's, of the largest: far more than rounding, far less than a mistake."""
 FEW = 0.01
 """The share of whole numbers and truths that may differ."""
-ENOUGH = 0.5
-"""The share of a part's operators that the database must have kernels for; the estimate schedules the others."""
-
-
 CONTROL_FLOW = (RestartAnalysis, SkipFrame)
 """What a compiler tells Dynamo by an exception: to read the function again, or not at all.  It is no failure."""
-
-
-class Left(InternalError):
-    """A graph stays with PyTorch; the text says why."""
 
 
 @dataclass
@@ -112,21 +103,30 @@ def backend(
     """
     chosen = Options.of(options)
     refuse_training(example_inputs)
-    theirs = chosen.compiled_by_torch(module, example_inputs)
+    theirs = functools.cache(lambda: chosen.compiled_by_torch(module, example_inputs))
     try:
-        ours = _compiled(module, example_inputs, chosen)
+        captured = capture(module, example_inputs)
+        ours = _compiled(captured, example_inputs, chosen)
+        # What calls write to is written in every round, and nobody but callers may see that.
+        mine, others = (_apart(example_inputs, captured.written) for _ in range(2))
         with torch.random.fork_rng(devices=[]):
-            whole = chosen.race(lambda: ours(*example_inputs), lambda: theirs(*example_inputs))
+            whole = chosen.race(lambda: ours(*mine), lambda: theirs()(*others))
     except Left as why:
         log.warning("a graph stays with PyTorch: %s", why)
-        return theirs
+        return theirs()
     except CONTROL_FLOW:
         raise
     except Exception:
         log.warning("a graph stays with PyTorch, since compiling it failed", exc_info=True)
-        return theirs
+        return theirs()
     log.info("a graph %s: %s", "runs with kernels" if whole.won else "stays with PyTorch", _times(whole))
-    return ours if whole.won else theirs
+    return ours if whole.won else theirs()
+
+
+def _apart(inputs: Sequence[Any], written: Sequence[int]) -> list[Any]:
+    """Inputs, of which those that are `written` have memory of their own."""
+    with torch.no_grad():
+        return [given.clone() if at in written else given for at, given in enumerate(inputs)]
 
 
 def refuse_training(example_inputs: Sequence[Any]) -> None:
@@ -139,54 +139,6 @@ def refuse_training(example_inputs: Sequence[Any]) -> None:
         )
 
 
-@dataclass
-class Captured:
-    """A graph in ATen's operators, and the value of each input that is a weight, None for others.
-
-    A weight that was created under `inference_mode` is another: it has no version, by which writing would be seen.
-    `call` takes what Dynamo's graph takes; what computes the graph is `run`, which is put there afterwards.  What is
-    `plain` has nothing to be done around it, so that `run` may be called itself.
-    """
-
-    aten: fx.GraphModule
-    values: list[Tensor | None]
-    plain: bool
-    run: Compiled
-    call: Compiled
-
-
-def capture(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Captured:
-    """What AOTAutograd makes of a graph of Dynamo.
-
-    Raises Left for a graph that writes to its inputs, or that asks how tensors lie in memory.
-    """
-    found: list[Captured] = []
-
-    def written(aten: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        context = TracingContext.try_get()
-        metadata = None if context is None else context.fw_metadata
-        if metadata is None or metadata.num_mutated_inp_runtime_indices or len(inputs) != len(example_inputs):
-            raise Left("it writes to tensors that it is given, as modules in training mode do; `model.eval()` may help")
-        if any(str(node.target).startswith("aten.as_strided") for node in aten.graph.nodes):
-            raise Left("it asks how tensors lie in memory (as_strided)")
-        static = set(metadata.static_input_indices or ())
-        values = [
-            value if at in static and not value.is_inference() else None for at, value in enumerate(example_inputs)
-        ]
-        plain = not (
-            metadata.num_outputs_aliased or metadata.dynamic_outputs or metadata.tokens
-            or metadata.is_rng_op_functionalized or metadata.num_mutated_graph_handled_indices
-            or torch.is_autocast_enabled("cpu")
-        )  # fmt: skip
-        found.append(Captured(aten, values, plain, aten, aten))
-        boxed: Compiled = make_boxed_func(lambda *given: found[0].run(*given))
-        return boxed
-
-    call = aot_autograd(fw_compiler=written, inference_compiler=written)(module, list(example_inputs))
-    found[0].call = call
-    return found[0]
-
-
 def divide(
     aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target, winograd: bool = True
 ) -> Divided:
@@ -196,9 +148,8 @@ def divide(
     return divided(aten, known, target, winograd)
 
 
-def _compiled(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compiled:
+def _compiled(captured: Captured, example_inputs: Sequence[Any], options: Options) -> Compiled:
     """The graph with kernels for all parts that won their race; raises Left where there is none."""
-    captured = capture(module, example_inputs)
     made = fx.Graph()
     made.output(made.graph_copy(captured.aten.graph, {}))
     plain = fx.GraphModule(captured.aten, made)
@@ -208,6 +159,7 @@ def _compiled(module: fx.GraphModule, example_inputs: Sequence[Any], options: Op
         raise Left(_reason(found))
     graph = found.module.graph
     graph.eliminate_dead_code()
+    write_in_place(graph, captured.written)
     graph.lint()
     found.module.recompile()
     captured.run = Guarded(options.compiled_by_torch(found.module, example_inputs), plain, captured.values, kept)
@@ -224,11 +176,8 @@ def _tried(found: Divided, part: Part, options: Options) -> Caller | None:
 
 
 def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
-    """Put kernels in the place of a part, if the database has them and they win; what must be kept alive for them."""
-    model = model_of(part, options)
-    if model is None:
-        return None
-    caller = Caller(model)
+    """Put kernels in the place of a part, if they are right and win; what must be kept alive for them."""
+    caller = Caller(model_of(part, options))
     inputs = [in_c_order(source) for source in part.inputs]
     with torch.no_grad():
         for drawn in reversed(probes(part, found.known)):  # the first is plain, and timed
@@ -289,24 +238,11 @@ def _replace(
     graph.erase_node(part.node)
 
 
-def model_of(part: Part, options: Options) -> Model | None:
-    """The kernels of a part, if the database has enough of them."""
-    from ..models.api import compiled
-    from ..models.chosen import as_kept
-    from ..models.forms import fastest
-    from ..models.run.kernels import best_record
-    from ..models.tasks import tasks_of
-    from ..search.records.database import Database
+def model_of(part: Part, options: Options) -> Model:
+    """A part with the best kernels that the database has, and what the estimate likes best where it has none."""
+    from ..models.api import compiled, fastest_of
 
-    target = options.target
-    with Database(options.db, read_only=True) as database:
-        network = fastest(part.forms, target, database)
-        tasks = tasks_of(as_kept(network, target, database), target)
-        weights = [t.weight for t in tasks if best_record(t.task, database) is not None]
-    if sum(weights) < ENOUGH * sum(t.weight for t in tasks):
-        log.info("%s, %d operators: no kernels", part.node.target, len(network.nodes))
-        return None
-    return compiled(network, target, options.db)
+    return compiled(fastest_of(part.forms, options.target, options.db), options.target, options.db)
 
 
 class Guarded:
@@ -361,7 +297,7 @@ def _reason(found: Divided) -> str:
     lost = "; ".join(f"{name}: {why}" for name, why in list(found.lost.items())[:MOST_TOLD])
     more = f"; and {len(found.lost) - MOST_TOLD} more" if len(found.lost) > MOST_TOLD else ""
     without = len(found.parts) - len(found.lost)
-    told = [f"the database has no kernels for {without} of its {len(found.parts)} parts"] if without else []
+    told = [f"compiling {without} of its {len(found.parts)} parts failed"] if without else []
     if lost:
         told.append(f"the kernels of {len(found.lost)} of its {len(found.parts)} parts are not faster ({lost}{more})")
     looked_for = "faster ones" if lost else "some"

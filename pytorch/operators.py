@@ -144,7 +144,12 @@ def _define(name: str, kinds: Sequence[Sequence[Kind]], run: Callable[..., Any],
     takes, gives = kinds
     result = "Tensor" if len(gives) == 1 else f"({', '.join(['Tensor'] * len(gives))})"
     names = ", ".join(f"Tensor {name if name.isidentifier() else f'x{at}'}" for at, (name, _, _) in enumerate(takes))
-    _LIBRARY.define(f"{name}({names}) -> {result}")
+    return define(name, f"({names}) -> {result}", run, fake)
+
+
+def define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Operator:
+    """The operator ``torch.ops.stridesmith.<name>`` of a schema: `run` on the CPU, `fake` on fake tensors."""
+    _LIBRARY.define(f"{name}{schema}")
     _LIBRARY.impl(name, run, "CPU")
     _LIBRARY._register_fake(name, fake)
     found: Operator = getattr(torch.ops.stridesmith, name).default

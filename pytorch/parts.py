@@ -17,23 +17,28 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from ..models.api import forms
+from ..models.forms import Forms
 from ..models.network import Network, Operator
 from ..models.operators.building import network_of, programs
 from ..models.operators.graph import Graph
 from ..models.operators.simplify import simplify
 from .aten import FREE
 from .conversion import Conversion
+from .recurrent import CONVERT as RECURRENT
 from .strides import leave_views
 
 if TYPE_CHECKING:
     from ..ir.target import Target
 
 WORTH_IT_ALONE = [
-    f"torch.ops.aten.{name}.default"
-    for name in (
-        "convolution", "addmm", "mm", "bmm", "native_layer_norm", "native_group_norm", "_softmax",
-        "_scaled_dot_product_flash_attention_for_cpu",
-    )
+    *(f"torch.ops.{name}" for name in RECURRENT),
+    *(
+        f"torch.ops.aten.{name}.default"
+        for name in (
+            "convolution", "addmm", "mm", "bmm", "native_layer_norm", "native_group_norm", "_softmax",
+            "_scaled_dot_product_flash_attention_for_cpu",
+        )
+    ),
 ]  # fmt: skip
 """What may be a part of one operator; other operators are nothing to gain with alone."""
 
@@ -48,7 +53,7 @@ class Part:
 
     node: fx.Node
     module: fx.GraphModule
-    forms: tuple[Network, ...]
+    forms: Forms
     constants: frozenset[str]
     outputs: tuple[int, ...]
 

@@ -16,8 +16,9 @@ from torch import fx
 from ..errors import DeviceLost, Interrupted, StorageError, TemporaryError, UsageError
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
-from .dynamo import CONTROL_FLOW, Compiled, Left, Options, capture, divide, refuse_training
-from .recurrent import allowed
+from .capture import Compiled, Left, capture
+from .dynamo import CONTROL_FLOW, Options, divide, refuse_training
+from .recurrent import ALLOWED
 from .whole import Example, arguments_of
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
     arguments, named = arguments_of(example)
     # Each call compiles anew, and for the shapes of its example alone.
     limits = {"recompile_limit": sys.maxsize, "accumulated_recompile_limit": sys.maxsize}
-    with torch.no_grad(), torch._dynamo.config.patch({**limits, **allowed(model)}):
+    with torch.no_grad(), torch._dynamo.config.patch({**limits, **ALLOWED}):
         torch.compile(model, backend=collect, dynamic=False)(*arguments, **named)
     return networks, left
 

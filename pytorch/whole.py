@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import UsageError
 from .dynamo import Options, Runner, backend
 from .race import race
-from .recurrent import allowed
+from .recurrent import ALLOWED
 
 Example: TypeAlias = "Tensor | Sequence[Any] | Mapping[str, Any]"
 """The input of a model, a sequence of inputs, or a dict of them by name."""
@@ -48,7 +48,7 @@ def compile(
     options = Options.of({"db": db, "threads": threads, "rest": rest, "winograd": winograd, "race": race})
     made = torch.compile(model, backend=backend, options=vars(options), dynamic=False)
     positional, named = arguments_of(example)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), torch._dynamo.config.patch(allowed(model)):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), torch._dynamo.config.patch(ALLOWED):
         made(*positional, **named)
         found = race(lambda: made(*positional, **named), lambda: model(*positional, **named))
     times = f"{found.ours * 1e6:.1f} us compiled, {found.theirs * 1e6:.1f} us as it is"

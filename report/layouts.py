@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from ..ir.expr import Buffer
+from ..ir.layout.layout import Layout
 from ..ir.passes.relayout import Change, LayoutError, make_change
 from ..ir.picture import KINDS, Cell, cell_at
 
@@ -60,7 +61,9 @@ def pictures_of(record: Record, func: PrimFunc) -> list[Picture]:
         for name, shape, is_argument in _buffers(schedule.func):
             if name in before and before[name] != shape:
                 role = "an argument of the kernel" if is_argument else "a buffer inside of the kernel"
-                picture = _drawn(name, role, before[name], given.get("index_map"), given.get("pad_value"), shape)
+                pad = given.get("pad_value")
+                layout = Layout.parse(before[name], str(given["index_map"]), "" if pad is None else str(pad), shape)
+                picture = _drawn(name, role, layout)
                 if picture is not None:
                     found.append(picture)
     return found
@@ -68,11 +71,7 @@ def pictures_of(record: Record, func: PrimFunc) -> list[Picture]:
 
 def picture_of_argument(argument: Argument, name: str, role: str) -> Picture | None:
     """An argument in the layout that its kernel asks for; None where it lies as the caller has it."""
-    if not argument.index_map:
-        return None
-    return _drawn(
-        name, role, argument.logical_shape, argument.index_map, argument.pad_value or None, argument.physical_shape
-    )
+    return None if argument.layout.is_plain else _drawn(name, role, argument.layout)
 
 
 def _buffers(func: PrimFunc) -> Iterator[tuple[str, tuple[int, ...], bool]]:
@@ -84,16 +83,15 @@ def _buffers(func: PrimFunc) -> Iterator[tuple[str, tuple[int, ...], bool]]:
             yield from ((buffer.name, tuple(buffer.shape), False) for buffer in statement.allocs)
 
 
-def _drawn(
-    name: str, role: str, logical: Sequence[int], index_map: Any, pad_value: Any, physical: Sequence[int]
-) -> Picture | None:
+def _drawn(name: str, role: str, layout: Layout) -> Picture | None:
     """The drawing of a layout; None where it cannot be drawn, as where its pad value has another dtype."""
+    buffer = Buffer(name, layout.logical_shape, "float32")
     try:
-        change = make_change(Buffer(name, tuple(logical), "float32"), index_map, pad_value, tuple(physical))
+        change = make_change(buffer, layout.index_map, layout.pad_value, layout.physical_shape)
     except LayoutError:
         return None
-    padding = "" if pad_value is None else str(pad_value)
-    return Picture(name, role, tuple(logical), tuple(physical), change.index_map.text, padding, _svg(change))
+    logical, physical = layout.logical_shape, layout.physical_shape
+    return Picture(name, role, logical, physical, layout.index_map.text, layout.pad_text, _svg(change))
 
 
 # --- the drawing --------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..ir.layout.layout import Layout
 from ..models.edges import arguments_of
 from ..models.network import Operator
-from ..models.run.report import copied_share, layout_text
+from ..models.run.report import copied_share
 from .layouts import Picture, picture_of_argument
 from .words import latency, percent, scaled
 
@@ -72,9 +73,9 @@ class ModelReport:
 
     def _row(self, row: Row, entries: Mapping[str, Any]) -> dict[str, Any]:
         edges = [
-            {"tensor": name, "text": layout_text(argument), "pads": argument.pads}
+            {"tensor": name, "text": str(argument.layout), "pads": argument.pads}
             for name, argument in self._edges(row.operator)
-            if argument.index_map
+            if not argument.layout.is_plain
         ]
         reason = "it moves data without computing." if row.only_moves else REASONS.get(row.origin, "")
         return {
@@ -93,13 +94,12 @@ class ModelReport:
 
     def _pictures(self) -> Iterator[Picture]:
         """One for each layout of edges, those of the slowest operators first."""
-        drawn: set[tuple[object, ...]] = set()
+        drawn: set[Layout] = set()
         for row in sorted(self.rows, key=lambda row: -row.latency_us):
             for name, argument in self._edges(row.operator):
-                key = (argument.logical_shape, argument.index_map, argument.physical_shape, argument.pad_value)
-                if key in drawn or len(drawn) >= MOST_PICTURES:
+                if argument.layout in drawn or len(drawn) >= MOST_PICTURES:
                     continue
                 picture = picture_of_argument(argument, name, f"of {row.operator}")
                 if picture is not None:
-                    drawn.add(key)
+                    drawn.add(argument.layout)
                     yield picture

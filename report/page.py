@@ -151,13 +151,13 @@ def _facts(task: TaskReport) -> list[tuple[str, str]]:
     device = record.device
     found.append(("latency", latency(task.latency_us) + by_clock(device.clock)))
     if task.task.work.flops:
-        found.append(("speed", f"{number(task.gflops)} GFLOP/s"))
+        found.append(("speed", f"{number(task.gflops)} {task.task.work.speed_unit}"))
     if task.roof is not None:
         found.append(("of the roof", percent(task.fraction)))
         nbytes = task.task.bytes_moved
         place = "caches, which hold the arguments" if task.roof.place(nbytes) else "memory"
         rate = f"{number(task.roof.rate(nbytes) * 1e-9)} GB/s of {place}"
-        peak = f"{number(task.roof.peak_gflops)} GFLOP/s, {rate}"
+        peak = f"{number(task.roof.peak_gflops)} {task.task.work.speed_unit}, {rate}"
         found.append(("device reaches", peak))
     if task.untuned_us:
         times = number(task.untuned_us / task.latency_us)

@@ -204,7 +204,7 @@ def check_seen_last(
 
     That is in one iteration of the loops `kept`: at its new place there, `moved` sees what was stored last.
     """
-    reads = [(s, a) for s in moved for a in s.reads if a.buffer == buffer]
+    reads = [(s, a) for s in map(knowing, moved) for a in s.reads if a.buffer == buffer]
     for source in (s for s in sources if s.write is not None):
         common = [loop.var for loop in common_loops(source, reads[0][0])]
         inner = [var for var in common if var not in kept]

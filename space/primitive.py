@@ -16,8 +16,10 @@ from functools import cached_property, wraps
 from random import Random
 from typing import Any, get_type_hints
 
+from ..ir.affine.guard import Unknown
 from ..ir.caches import cached
 from ..ir.layout.index_map import IndexMap
+from ..ir.layout.layout import Layout
 from ..ir.stmt import Module, PrimFunc
 from .arguments import describe, encode_argument, fits, is_variadic
 from .errors import ScheduleError
@@ -73,9 +75,23 @@ class Primitive:
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
             named = without_options(self.name, kwargs, self.signature.parameters)
-            return dict(self.signature.bind(*args, **named).arguments)
+            found = dict(self.signature.bind(*args, **named).arguments)
         except TypeError as error:
             raise ScheduleError("{error}", error=str(error)).at(self.name, {}) from None
+        layout = found.get("index_map")
+        return found if not isinstance(layout, Layout) else self._with_layout(found, layout)
+
+    def _with_layout(self, given: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        """Arguments with a layout in the place of an index map, as the map, the pad value and the physical shape."""
+        parts = {
+            "index_map": layout.index_map, "pad_value": layout.pad_argument, "physical_shape": layout.physical_shape,
+        }  # fmt: skip
+        for name in ("pad_value", "physical_shape"):
+            if name in given or name not in self.signature.parameters:
+                problem = ScheduleError("`index_map` is a layout, which has a `{name}` of its own", name=name)
+                raise problem.at(self.name, {})
+        found = {**given, **parts}
+        return {name: found[name] for name in self.signature.parameters if name in found}
 
     def _encoded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {name: encode_argument(name, value) for name, value in arguments.items()}
@@ -151,7 +167,7 @@ class Primitive:
             return rewrite(*program, *positional, **named)
         except ScheduleError as error:
             raise error.at(self.name, dict(arguments)) from None
-        except ValueError as error:
+        except (ValueError, Unknown) as error:
             raise ScheduleError("{error}", error=str(error)).at(self.name, dict(arguments)) from error
 
 

@@ -15,7 +15,7 @@ from ..ir.arith.simplify import simplify
 from ..ir.arith.widening import linear_index
 from ..ir.dataflow.accesses import Access
 from ..ir.dataflow.instances import statements
-from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, as_index, free_variables
+from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, as_index, can_fail, free_variables
 from ..ir.stmt import For, Stmt
 
 Bounds = dict[Var, tuple[int, int]]
@@ -41,7 +41,8 @@ def region(
 
     `points` are pairs of indices and ranges of the inner loops; `bounds` are the
     ranges of the outer loops.  A dimension in which the accesses have no common
-    outer part is taken whole.
+    outer part is taken whole, and so is one whose outer part reads memory or may divide by
+    0: the box is computed where the conditions around an access may not hold.
     """
     result: list[Interval | None] = [None] * len(shape)
     whole = [False] * len(shape)
@@ -56,7 +57,7 @@ def region(
             result[dim] = merged
     zero = as_expr(0)
     return tuple(
-        Interval(zero, extent) if whole[d] or part is None or part.extent >= extent else part
+        Interval(zero, extent) if whole[d] or part is None or part.extent >= extent or can_fail(part.lo) else part
         for d, (part, extent) in enumerate(zip(result, shape, strict=True))
     )
 

@@ -329,7 +329,7 @@ def _in_words(s: Structure, item: Input, found: list[str]) -> Labels:
     as_it_is = ("identity", "copy", "pitched") if dim == len(item.dims) - 1 else ()
     kept = [label for label in found if label in as_it_is or label.startswith((f"last:d{dim}", f"blocked:d{dim}:"))]
     tiled = [f":d{item.dim(axis)}" for axis in (s.vec, s.row) if axis and item.dim(axis) is not None]
-    return (*kept, *(f"fours:d{dim}{tile}" for tile in ("", *tiled)))
+    return (*kept, *(f"packed4:d{dim}{tile}" for tile in ("", *tiled)))
 
 
 def layout(s: Structure) -> Found:

@@ -28,10 +28,12 @@ from stridesmith.ir.expr import (
     Shuffle,
     Var,
 )
+from stridesmith.ir.functions import BIT_CALLS, SHIFT_CALLS, TRUNCATED_CALLS
 
 Item = TypeVar("Item")
 
 LANES = (2, 4, 8, 16)
+COMPUTED = tuple(t for t in dtypes.SCALAR_TYPES if t not in dtypes.STORAGE)
 FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, -3.0)
 EXACT_CALLS = ("abs", "floor", "ceil", "nearbyint", "sqrt")
 SIGNED_DIVISORS = (1, 2, 3, 7, -1, -2, -5)
@@ -42,7 +44,8 @@ def ends(dtype: str) -> tuple[int, ...]:
     """Numbers of an integer type about which sums and products wrap around: its ends, and halves and roots of them."""
     low, high = dtypes.int_range(dtype)
     near = (low, low + 1, high - 1, high, low // 2, high // 2, high // 2 + 1, high // 3, low // 4 + 1)
-    return (*near, 1 << dtypes.bits(dtype) // 2, *((6364136223846793005, -2862933555777941757) if high >> 62 else ()))
+    large = (6364136223846793005, dtypes.wrap(-2862933555777941757, dtype)) if high >> 62 else ()
+    return (*near, 1 << dtypes.bits(dtype) // 2, *large)
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +120,7 @@ class ExpressionMaker:
             return Binary("max", Binary("min", self.affine(), Const(extent - 1)), Const(0))
         if kind == 4:
             with self.surely():
-                load = self.load(self.pick(("int32", "int64", "uint8", "int16")), 1)
+                load = self.load(self.pick(("int32", "int64", "uint8", "int16", "uint16", "uint32", "uint64")), 1)
             if load is not None:
                 return Binary("%", Cast(dtypes.INDEX, load), Const(extent))
         if kind == 5:
@@ -132,7 +135,7 @@ class ExpressionMaker:
     def any_index(self, extent: int) -> Expr:
         """An integer of some type in [0, extent)."""
         index = self.index(extent)
-        return Cast(self.pick(("int32", "int16")), index) if self.chance(6) else index
+        return Cast(self.pick(("int32", "int16", "uint8", "uint32", "uint64")), index) if self.chance(6) else index
 
     def wide(self, var: Var) -> Expr:
         return var if var.dtype == dtypes.INDEX else Cast(dtypes.INDEX, var)
@@ -198,6 +201,8 @@ class ExpressionMaker:
             return Broadcast(self.value(base, depth - 1), lanes)
         makers: list[Callable[[str, int], Expr]] = [self._leaf, self._leaf, self._operation, self._operation]
         makers += [self._call, self._call, self._call, self._conditional, self._select, self._cast, self._let]
+        if dtypes.is_storage(base):  # which is only moved
+            makers = [self._leaf, self._cast, self._cast, self._conditional, self._select, self._let, self._bits]
         return self.pick(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str, depth: int) -> Expr:
@@ -215,8 +220,8 @@ class ExpressionMaker:
         if bound and kind >= 1:
             return self.pick(bound)
         if lanes > 1:
-            if base in ("int32", "int64") and kind == 1:
-                return Ramp(self.leaf(base), Const(self.number(-2, 2), base), lanes)
+            if base in ("int32", "int64", "uint16", "uint64") and kind == 1:
+                return Ramp(self.leaf(base), Const(self.number(0 if base[0] == "u" else -2, 2), base), lanes)
             return Broadcast(self.leaf(base), lanes)
         if dtypes.is_int(base) and self.extents and kind == 1:
             return Cast(base, self.pick(list(self.extents)))
@@ -247,7 +252,8 @@ class ExpressionMaker:
         base, lanes = dtypes.split_dtype(dtype)
         if base != "bool":
             return self._sums(dtype, [self.leaf(dtype), self.leaf(dtype)], depth + 1)
-        operands = dtypes.with_lanes(self.pick(("int64", "int64", "int32", "uint8", "int8")), lanes)
+        kinds = ("int64", "int64", "int32", "uint8", "int8", "uint16", "uint32", "uint64")
+        operands = dtypes.with_lanes(self.pick(kinds), lanes)
         atoms = [self.leaf(operands), self.leaf(operands)]
         sides = [self._sums(operands, atoms, depth) for _ in range(2)]
         if self.chance(4):
@@ -263,7 +269,7 @@ class ExpressionMaker:
         op = self.pick(("+", "-", "*", "+", "-", "*", "//", "%", "min", "max"))
         if op in ("//", "%"):
             number = self.pick((*ends(base), *SIGNED_DIVISORS, 2, 3, 4, 6, 8))
-            return Binary(op, a, self.every(Const((abs(number) if base == "uint8" else number) or 1, base), lanes))
+            return Binary(op, a, self.every(Const((abs(number) if base[0] == "u" else number) or 1, base), lanes))
         if op == "*" and not self.chance(4):
             return Binary(op, a, self.every(Const(self.pick((2, 3, 4, 6, 8, *ends(base))), base), lanes))
         if self.chance(2):
@@ -281,7 +287,7 @@ class ExpressionMaker:
         if self.chance(3):
             return Binary("max", self.value(dtype, depth), self.every(Const(1, base), lanes))
         divisor = self.pick(ends(base) if self.chance(4) else SIGNED_DIVISORS)
-        return self.every(Const((abs(divisor) if base == "uint8" else divisor) or 1, base), lanes)
+        return self.every(Const((abs(divisor) if base[0] == "u" else divisor) or 1, base), lanes)
 
     def every(self, scalar: Expr, lanes: int) -> Expr:
         return scalar if lanes == 1 else Broadcast(scalar, lanes)
@@ -299,7 +305,7 @@ class ExpressionMaker:
         op = self.pick(COMPARISONS)
         if lanes == 1 and kind <= 1:
             return Binary(op, self.affine(), self.affine())
-        other = dtypes.with_lanes(self.pick(dtypes.SCALAR_TYPES), lanes)
+        other = dtypes.with_lanes(self.pick(COMPUTED), lanes)
         return Binary(op, self.value(other, depth - 1), self.value(other, depth - 1))
 
     def certainly(self, depth: int = 1) -> Expr:
@@ -311,13 +317,17 @@ class ExpressionMaker:
         base, lanes = dtypes.split_dtype(dtype)
         if base == "bool":
             return self.condition(lanes, depth)
+        if dtypes.bits(base) > 8 and self.chance(6):
+            return self._bits(dtype, depth)
         a = self.value(dtype, depth)
         if dtypes.is_int(base):
-            return Call("abs", (a,), dtype)
+            return self._integer_call(a, dtype, depth)
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
-        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma")
-        name = self.pick(EXACT_CALLS if self.exact else (*EXACT_CALLS, *inexact))
+        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", *(3 * ("fma",)), "sin", "cos", "atan")
+        name = self.pick((*EXACT_CALLS, "fmod") if self.exact else (*EXACT_CALLS, "fmod", *inexact))
+        if name == "fmod":
+            return Call(name, (a, self.divisor(dtype, depth)), dtype)
         if name in ("log", "rsqrt"):
             return Call(name, (Binary("+", size, one),), dtype)
         if name == "pow":
@@ -327,7 +337,30 @@ class ExpressionMaker:
             return Call(name, (a, self.value(dtype, depth), self.value(dtype, depth)), dtype)
         if name == "exp":
             return Call(name, (Binary("min", a, one),), dtype)
+        if name in ("sin", "cos"):  # of large angles the last digit decides
+            return Call(name, (Binary("min", size, one),), dtype)
         return Call(name, (size if name == "sqrt" else a,), dtype)
+
+    def _integer_call(self, a: Expr, dtype: str, depth: int) -> Expr:
+        """A function of integers."""
+        base, lanes = dtypes.split_dtype(dtype)
+        name = self.pick(("abs", *BIT_CALLS, *SHIFT_CALLS, *TRUNCATED_CALLS))
+        if name == "abs":
+            return Call(name, (a,), dtype)
+        if name in TRUNCATED_CALLS:
+            return Call(name, (a, self.divisor(dtype, depth)), dtype)
+        if name in SHIFT_CALLS and self.chance(2):
+            return Call(name, (a, self.every(Const(self.number(0, dtypes.bits(base)), base), lanes)), dtype)
+        if name in BIT_CALLS and self.chance(3):
+            mask = Const((1 << self.number(1, dtypes.bits(base) - 1)) - 1, base)
+            return Call(name, (a, self.every(mask, lanes)), dtype)
+        return Call(name, (a, self.value(dtype, depth)), dtype)
+
+    def _bits(self, dtype: str, depth: int) -> Expr:
+        """The bits of an integer for a number, or of a float without NaN, whose bits are not those of others."""
+        base, lanes = dtypes.split_dtype(dtype)
+        same = [t for t in dtypes.SCALAR_TYPES if dtypes.bits(t) == dtypes.bits(base) and dtypes.is_int(t)]
+        return Call("reinterpret", (self.value(dtypes.with_lanes(self.pick(same), lanes), depth),), dtype)
 
     def _conditional(self, dtype: str, depth: int) -> Expr:
         if self.chance(4):
@@ -365,7 +398,7 @@ class ExpressionMaker:
         load = self.load(base, lanes)
         if load is None:
             return self.value(dtype, depth)
-        if dtypes.lanes(load.buffer.dtype) == 1 and self.chance(4):
+        if dtypes.lanes(load.buffer.dtype) == 1 and self.chance(2):
             return Call("load_within", (load,), dtype)
         by_lane = lanes > 1 and dtypes.lanes(load.buffer.dtype) == 1 and self.chance(2)
         with self.surely():

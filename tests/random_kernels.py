@@ -10,9 +10,10 @@ from random_runs import Outcome, arguments, assert_refines, interpreted
 
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import LoweringError, lower
+from stridesmith.ir import dtypes
 from stridesmith.ir.expr import Var
 from stridesmith.ir.node import rebuild
-from stridesmith.ir.numbers import from_storage
+from stridesmith.ir.numbers import from_storage, unpacked
 from stridesmith.ir.stmt import For, PrimFunc, Stmt
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.bounds import OutOfBounds
@@ -45,7 +46,10 @@ def compiled(func: PrimFunc, target: Target, arrays: list[Any]) -> Outcome:
     outcome: Outcome = {}
     for number, param in enumerate(func.params):
         if not isinstance(param, Var):
-            values = np.ravel(from_storage(param.dtype, bound.read(number)))
+            held = bound.read(number)
+            is_packed = dtypes.is_packed(param.dtype)
+            numbers = unpacked(param.dtype, held) if is_packed else from_storage(param.dtype, held)
+            values = np.ravel(numbers)
             outcome[param.name] = values, np.ones(values.shape, np.bool_)
     return outcome
 

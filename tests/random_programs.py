@@ -16,6 +16,8 @@ from random_expressions import LANES, ExpressionMaker
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.expr import TRUE, Binary, Buffer, Cast, Const, Expr, Load, Not, Select, Undef, Var, variables
+from stridesmith.ir.layout.index_map import IndexMap
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import (
     LOOP_KINDS,
@@ -29,7 +31,6 @@ from stridesmith.ir.stmt import (
     For,
     If,
     Iter,
-    Layout,
     Let,
     Module,
     PrimFunc,
@@ -121,7 +122,7 @@ class ProgramMaker(ExpressionMaker):
             if self.chance(2):
                 value = Select(self.certainly(), self.value(old.dtype), value)
             return Store(buffer, indices, value)
-        if self.chance(3) and not dtypes.is_bool(old.dtype):
+        if self.chance(3) and not dtypes.is_bool(old.dtype) and not dtypes.is_storage(old.dtype):
             op = self.pick(("+", "-", "max", "min", "*"))
             return Store(buffer, indices, Binary(op, old, self.value(old.dtype, 2)))
         return Store(buffer, indices, self.value(old.dtype))
@@ -222,7 +223,8 @@ class ProgramMaker(ExpressionMaker):
 
     def reduction(self, depth: int) -> Stmt:
         """Loops in any order around a block that initialises and updates an element for each spatial point."""
-        found = [b for b in self.targets if b.dtype != "bool" and dtypes.lanes(b.dtype) == 1]
+        kept = ("bool", *dtypes.STORAGE)
+        found = [b for b in self.targets if b.dtype not in kept and dtypes.lanes(b.dtype) == 1]
         if not found or self.unsure:
             return self.store()
         buffer = self.pick(found)
@@ -255,7 +257,7 @@ class ProgramMaker(ExpressionMaker):
         outputs = [self.new_buffer("B") for _ in range(self.number(1, 2))]
         scalars = [Var(self.name("s"), self.dtype()) for _ in range(self.number(0, 2))]
         layouts = tuple(
-            Layout(b.name, b.shape, "lambda i, j: [j, i]") for b in inputs
+            (b.name, Layout(b.shape, IndexMap.parse("lambda i, j: [j, i]"), b.shape)) for b in inputs
             if b.shape == (4, 4) and dtypes.lanes(b.dtype) == 1 and self.chance(2)
         )  # fmt: skip
         self.inputs += inputs

@@ -12,7 +12,7 @@ from stridesmith.ir import dtypes
 from stridesmith.ir.expr import Buffer, Expr, Var, variables
 from stridesmith.ir.interpreter.interpret import execute
 from stridesmith.ir.interpreter.memory import DEFINED
-from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
+from stridesmith.ir.numbers import BITS, boundary_dtype, from_storage, held_shape, numpy_dtype, to_storage
 from stridesmith.ir.stmt import Block, PrimFunc, Store, loops
 
 Outcome = dict[str, tuple[NDArray[Any], NDArray[np.bool_]]]
@@ -33,18 +33,21 @@ def _array(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
     shape = buffer.shape if lanes == 1 else (*buffer.shape, lanes)
     if dtypes.is_float(base):
         values = rng.integers(-8, 9, shape) / 2
-        return bfloat16_bits(values) if base == "bfloat16" else np.asarray(values, base)
-    low = 0 if base in ("bool", "uint8") else -9
+        return np.asarray(to_storage(base, np.asarray(values, numpy_dtype(base))))
+    if dtypes.is_packed(buffer.dtype):
+        return rng.integers(0, 256, (*buffer.shape, *held_shape(buffer.dtype))).astype(np.uint8)
+    low = 0 if dtypes.is_unsigned(base) else -9
     values = rng.integers(low, 2 if base == "bool" else 10, shape)
     if base != "bool":
         values = np.where(rng.random(shape) < 1 / 3, rng.choice(ends(base), shape), values)
+        values = np.clip(values, *dtypes.int_range(base)) if dtypes.bits(base) < 8 else values
     return np.asarray(values, boundary_dtype(base))
 
 
 def scalars(func: PrimFunc, arrays: list[Any]) -> list[Any]:
-    """The arguments for the interpreter, which takes a bfloat16 scalar as a number."""
+    """The arguments for the interpreter, which takes scalars as numbers."""
     return [
-        bfloat16_values(a) if isinstance(p, Var) and p.dtype == "bfloat16" else a
+        from_storage(p.dtype, a) if isinstance(p, Var) and p.dtype in BITS else a
         for p, a in zip(func.params, arrays, strict=True)
     ]
 

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from stridesmith.backends.devices import discover
-from stridesmith.pytorch.dynamo import capture, divide
+from stridesmith.pytorch.capture import capture
+from stridesmith.pytorch.dynamo import divide
 from stridesmith.pytorch.parts import Divided
+from stridesmith.pytorch.recurrent import ALLOWED
 
 TARGET = discover("cpu", threads=1)
 
@@ -24,7 +26,7 @@ def parts_of(model: Callable[..., Any], *inputs: Any, dynamic: bool | None = Non
         return module
 
     torch._dynamo.reset()
-    with torch.no_grad():
+    with torch.no_grad(), torch._dynamo.config.patch(ALLOWED):
         torch.compile(model, backend=collect, dynamic=dynamic)(*inputs)
     assert len(found) == 1
     return found[0]

@@ -7,7 +7,6 @@ import textwrap
 from ...ir import dtypes
 from ...version import __version__
 from ..artifact import Argument
-from ..data import is_in_place
 from .cpu_check import architecture, needed
 from .interface import INTERFACE, MESSAGES, sizes
 from .library import Function, Library, nbytes
@@ -15,9 +14,11 @@ from .names import parameter_names
 
 C_TYPES = {
     "bool": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "uint8": "uint8_t",
+    "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t", "int4": "int8_t", "uint4": "uint8_t",
     "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double",
+    "float8_e4m3fn": "uint8_t", "float8_e5m2": "uint8_t",
 }  # fmt: skip
-"""C's type of each element type; a float16 or bfloat16 is its bits."""
+"""C's type of each element type; a float of 16 or 8 bits is its bits, an integer of 4 bits the lower half of a byte."""
 _CODES = ("OK", "WRONG_CPU", "BAD_POINTER", "NO_MEMORY")
 
 
@@ -101,7 +102,7 @@ def _argument(argument: Argument, packer: str) -> str:
     if argument.is_scalar:
         return f"{argument.name}: {kind} {argument.dtype}, a number"
     logical = f"{argument.dtype} {_shape(argument.logical_shape)}"
-    if is_in_place(argument):
+    if argument.layout.is_in_place:
         return f"{argument.name}: {kind} {logical}, {nbytes(argument)} bytes"
     packed = f", written by {packer}" if packer else ""
     text = (

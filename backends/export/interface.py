@@ -311,7 +311,7 @@ def _passed(argument: Argument) -> str:
     kind = _bits(argument)
     if kind not in ("i8", "i16"):
         return kind
-    return f"{kind} {'signext' if argument.dtype in ('int8', 'int16') else 'zeroext'}"
+    return f"{kind} {'signext' if argument.dtype in ('int4', 'int8', 'int16') else 'zeroext'}"
 
 
 def _bits(argument: Argument) -> str:

@@ -23,7 +23,8 @@ from ..file_cache import put
 from ..llvm.compile import LinkedModule
 
 _MATHEMATICS = (
-    "ceil", "erf", "exp", "floor", "fma", "fmod", "log", "nearbyint", "pow", "rint", "sqrt", "tanh", "trunc",
+    "atan", "ceil", "cos", "erf", "exp", "floor", "fma", "fmod", "log", "nearbyint", "pow", "rint", "sin", "sqrt",
+    "tanh", "trunc",
 )  # fmt: skip
 STUBS: Mapping[str, tuple[str, ...]] = {
     "libc.so.6": (

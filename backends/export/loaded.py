@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ALIGNMENT = 64  # a cache line, as in `backends.memory`
-_DTYPES = {"bfloat16": "uint16"}
+_DTYPES = {
+    "bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "int4": "int8", "uint4": "uint8",
+}  # fmt: skip
 _SCALARS = {
     "bool": ctypes.c_uint8, "int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32,
-    "int64": ctypes.c_int64, "uint8": ctypes.c_uint8, "float32": ctypes.c_float, "float64": ctypes.c_double,
+    "int64": ctypes.c_int64, "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32,
+    "uint64": ctypes.c_uint64, "float32": ctypes.c_float, "float64": ctypes.c_double,
 }  # fmt: skip
 
 
@@ -36,7 +39,7 @@ class Argument(NamedTuple):
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """NumPy's type; a bfloat16 is its bits."""
+        """NumPy's type; a float that NumPy has not is its bits, an integer of 4 bits the lower half of a byte."""
         return np.dtype(_DTYPES.get(self.dtype, self.dtype))
 
 
@@ -174,8 +177,8 @@ def _checked(argument: Argument, shape: tuple[int, ...], value: Any) -> Any:
         if not hasattr(value, "__dlpack__"):
             raise TypeError(f"`{argument.name}` must be an array, but got {type(value).__name__}")
         array = np.from_dlpack(value)
-    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
-        array = array.view(np.uint16)
+    if argument.dtype in _DTYPES and array.dtype.name == argument.dtype:
+        array = array.view(argument.numpy_dtype)
     if array.dtype != argument.numpy_dtype:
         raise TypeError(f"`{argument.name}` must have dtype {argument.numpy_dtype}, but got {array.dtype}")
     if array.shape != shape:
@@ -190,8 +193,8 @@ def _passed(argument: Argument, value: Any) -> Any:
         return _address(value)
     if argument.dtype == "float16":
         return ctypes.c_uint16(int(np.float16(value).view(np.uint16)))
-    if argument.dtype == "bfloat16":
-        raise TypeError(f"`{argument.name}` is a bfloat16 number, which Python cannot pass")
+    if argument.dtype in _DTYPES:
+        raise TypeError(f"`{argument.name}` is a {argument.dtype} number, which Python cannot pass")
     kind = _SCALARS[argument.dtype]
     if "int" in argument.dtype and np.dtype(argument.dtype).type(value) != value:
         raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")

@@ -15,9 +15,9 @@ from pathlib import Path
 from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import Buffer
+from ...ir.layout.layout import Layout
 from ...version import __version__
 from ..artifact import Argument
-from ..data import is_in_place
 from ..images import channel_of, image_shape, is_image
 from ..launch import Launch, Source
 from ..opencl.runtime import build_options
@@ -155,12 +155,12 @@ class _Plan:
 
 def logical_of(argument: Argument) -> Argument:
     """The argument as its caller has it."""
-    return Argument(argument.name, argument.logical_shape, argument.logical_shape, argument.dtype)
+    return Argument(argument.name, Layout.plain(argument.logical_shape), argument.dtype)
 
 
 def _what(argument: Argument) -> str:
     shape = "".join(f"[{extent}]" for extent in argument.physical_shape) or "[1]"
-    layout = "" if is_in_place(argument) else f", laid out by {argument.index_map}"
+    layout = "" if argument.layout.is_in_place else f", laid out by {argument.index_map}"
     return _line(f"{argument.dtype} {shape}, {max(nbytes(argument), dtypes.nbytes(argument.dtype))} bytes{layout}")
 
 

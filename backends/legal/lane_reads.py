@@ -44,11 +44,13 @@ from ...ir.expr import (
     binary,
     conjuncts,
     const,
+    divisor_of,
     if_then_else,
     reads_memory,
 )
 from ...ir.functions import LOAD_WITHIN, MASKED_LOAD
 from ...ir.node import walk
+from ...ir.numbers import HALF_BYTES
 from ...ir.target import Target
 from ..errors import CodegenError
 from ..images import TEXEL
@@ -101,7 +103,7 @@ class Place:
     @property
     def by_lane(self) -> frozenset[str]:
         """Types whose vectors are assembled from their lanes."""
-        return self.target.computed_as_float | {"bool", dtypes.INDEX}
+        return self.target.computed_as_float | {"bool", dtypes.INDEX, *HALF_BYTES}
 
     def simple(self, expr: Expr) -> Expr:
         """The expression simplified by the facts."""
@@ -253,7 +255,7 @@ def load_or_constant(to: Rewriter, cond: Expr, load: Expr, other: Expr, part: Pa
     place = _first(load, part, at) if count > 1 else position(buffer, load.indices)
     if place is None or reads_memory(cond) or reads_memory(place):
         return None
-    if any(isinstance(n, Binary) and n.op in ("//", "%") and not isinstance(n.b, Const) for n in walk(place)):
+    if any((by := divisor_of(n)) is not None and not isinstance(by, Const) for n in walk(place)):
         return None
     whole = flat(buffer)
     index = ramp(to, place, count, at) if count > 1 else (to.scalar(place, at),)

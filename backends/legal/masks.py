@@ -39,6 +39,7 @@ from ...ir.expr import (
     Var,
     can_fail,
     const,
+    divisor_of,
     reads_memory,
 )
 from ...ir.functions import MASKED_LOAD
@@ -140,11 +141,16 @@ class _Masks:
         if isinstance(made, Load) and dtypes.lanes(made.dtype) > dtypes.lanes(made.buffer.dtype):
             whole = at.is_whole(made.buffer, made.indices)
             return made if whole else Call(MASKED_LOAD, (at.mask, made), made.dtype)
-        if isinstance(made, Binary) and made.op in ("//", "%") and dtypes.is_int(made.dtype):
-            divisor = made.b.value if isinstance(made.b, Broadcast) else made.b
+        by = divisor_of(made)
+        if by is not None and dtypes.is_int(made.dtype):
+            divisor = by.value if isinstance(by, Broadcast) else by
             if not isinstance(divisor, Const) or not divisor.value:
                 one = Broadcast(const(1, dtypes.element(made.dtype)), dtypes.lanes(made.dtype))
-                return replace(made, b=Select(at.mask, made.b, one))
+                chosen = Select(at.mask, by, one)
+                if isinstance(made, Call):
+                    return replace(made, args=(made.args[0], chosen))
+                assert isinstance(made, Binary)
+                return replace(made, b=chosen)
         return made
 
     def _conditional(self, expr: Call, at: _Place) -> Expr:

@@ -51,6 +51,7 @@ from ...ir.expr import (
     const,
     reads_memory,
 )
+from ...ir.functions import TRUNCATED_CALLS
 from ...ir.node import Node, children, rebuild, remembered, walk
 from ...ir.stmt import Allocate, For, If, Let, Stmt, Store, memories_read, names_below, seq
 from ..errors import CodegenError
@@ -288,6 +289,8 @@ class _Native:
     def _call(self, e: Call, start: int, count: int, at: Place) -> Expr:
         if e.name == "if_then_else":
             return self._choice(e, start, count, at)
+        if e.name in TRUNCATED_CALLS or any(dtypes.element(arg.dtype) in at.by_lane for arg in e.args):
+            return self._assembled(e, start, count, at)
         args = tuple(self.vector(arg, start, count, at) for arg in e.args)
         return Call(e.name, args, dtypes.with_lanes(dtypes.element(e.dtype), count))
 

@@ -14,6 +14,7 @@ from ...ir.stmt import Allocate, Block, Declare, PrimFunc, Stmt, Store
 from ...ir.target import Target
 from ..passes.roundings import EXACT
 from .accumulate import multiply_accumulates
+from .conversions import conversions
 from .dots import dot_products
 from .gathers import gathers
 from .interleaves import interleaves
@@ -36,6 +37,7 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
     ("multiply_accumulates", multiply_accumulates),
     ("lane_masks", lane_masks),
     ("gathers", gathers),
+    ("conversions", conversions),
     ("reliefs", reliefs),
 )
 

@@ -265,7 +265,7 @@ class _Walk:
         dtype = load.dtype
         if not isinstance(load, Load):
             parts = [child for child in children(load) if isinstance(child, Expr)]
-            yield (type(load), dtype, *map(self._key, parts)), dtypes.nbytes(dtype)
+            yield (type(load).__name__, dtype, *map(self._key, parts)), dtypes.nbytes(dtype)
             return
         kind, size = load.buffer.dtype, dtypes.nbytes(load.buffer.dtype)
         found = as_ramp(load.indices[0]) if len(load.indices) == 1 else None

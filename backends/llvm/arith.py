@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
+from ...ir.numbers import BITS, HALF_BYTES
 from ..errors import CodegenError
 from .index import INLINE, INT64_MAX, INT64_MIN, Linear, difference, held
+from .narrow_floats import from_bits, to_bits, to_odd_float32
 from .types import FAST, STRICT, literal, suffix, value_type
 
 if TYPE_CHECKING:
@@ -285,14 +287,16 @@ def _int_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
 def compare(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
     """``a op b`` lane by lane; with a NaN only ``!=`` holds."""
     base = dtypes.element(dtype)
-    if base == "bfloat16":
+    if base in BITS:
         wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
         return compare(out, op, cast(out, a, dtype, wide), cast(out, b, dtype, wide), wide)
     kind, order = value_type(dtype), _ORDERS[op]
     if dtypes.is_float(base):
+        if op == "==" and a == b:  # a number
+            return out.emit(f"fcmp ord {kind} {a}, {literal(0.0, dtype)}")
         return out.emit(f"fcmp {'une' if op == '!=' else 'o' + order} {kind} {a}, {b}")
     if op not in ("==", "!="):
-        order = ("u" if base in ("bool", "uint8") else "s") + order
+        order = ("u" if dtypes.is_unsigned(base) else "s") + order
     return out.emit(f"icmp {order} {kind} {a}, {b}")
 
 
@@ -305,17 +309,19 @@ def cast(out: Builder, value: str, source: str, target: str) -> str:
         return value
     source_base, target_base = dtypes.element(source), dtypes.element(target)
     wide = dtypes.with_lanes("float32", dtypes.lanes(source))
-    if source_base == "bfloat16":
-        return cast(out, _from_bfloat16(out, value, wide), wide, target)
-    if source_base == "float64" and target_base in ("float16", "bfloat16"):
-        return cast(out, _to_odd_float32(out, value, wide), wide, target)
-    if target_base == "bfloat16":
-        return _to_bfloat16(out, cast(out, value, source, wide), wide)
+    if source_base in BITS:
+        return cast(out, from_bits(out, value, source_base, wide), wide, target)
+    if source_base == "float64" and target_base in ("float16", *BITS):
+        return cast(out, to_odd_float32(out, value, wide), wide, target)
+    if target_base in BITS:
+        return to_bits(out, cast(out, value, source, wide), target_base, wide)
+    if target_base in HALF_BYTES and not dtypes.is_float(source_base):
+        return in_four_bits(out, cast(out, value, source, target.replace("int4", "int8")), target)
     kind, result = value_type(source), value_type(target)
     if target_base == "bool":
         zero = literal(0, source)
         return out.emit(f"{'fcmp une' if dtypes.is_float(source) else 'icmp ne'} {kind} {value}, {zero}")
-    unsigned = source_base in ("bool", "uint8")
+    unsigned = dtypes.is_unsigned(source_base)
     if dtypes.is_float(source_base) and dtypes.is_float(target_base):
         widening = dtypes.bits(target) > dtypes.bits(source)
         return out.emit(f"{'fpext' if widening else 'fptrunc'} {kind} {value} to {result}")
@@ -323,7 +329,8 @@ def cast(out: Builder, value: str, source: str, target: str) -> str:
         return _float_to_int(out, value, source, target)
     if dtypes.is_float(target_base):
         return out.emit(f"{'uitofp' if unsigned else 'sitofp'} {kind} {value} to {result}")
-    narrow, wider = (1 if source_base == "bool" else dtypes.bits(source)), dtypes.bits(target)
+    # Integers of 4 bits are held in 8.
+    narrow, wider = (1 if source_base == "bool" else max(dtypes.bits(source), 8)), dtypes.bits(target)
     if narrow == wider:
         return value
     operation = "trunc" if narrow > wider else "zext" if unsigned else "sext"
@@ -331,56 +338,59 @@ def cast(out: Builder, value: str, source: str, target: str) -> str:
 
 
 def _float_to_int(out: Builder, value: str, source: str, target: str) -> str:
-    sign = "u" if target.startswith("u") else "s"
-    name = f"llvm.fpto{sign}i.sat.{suffix(target)}.{suffix(source)}"
-    function = out.module.declare(name, value_type(target), value_type(source))
-    return out.emit(f"call {value_type(target)} {function}({value_type(source)} {value})")
+    sign, width, count = "u" if target.startswith("u") else "s", dtypes.bits(target), dtypes.lanes(target)
+    kind, tag = (f"i{width}", f"i{width}") if count == 1 else (f"<{count} x i{width}>", f"v{count}i{width}")
+    function = out.module.declare(f"llvm.fpto{sign}i.sat.{tag}.{suffix(source)}", kind, value_type(source))
+    found = out.emit(f"call {kind} {function}({value_type(source)} {value})")
+    if width >= 8:
+        return found
+    return out.emit(f"{'zext' if sign == 'u' else 'sext'} {kind} {found} to {value_type(target)}")
 
 
-def _from_bfloat16(out: Builder, value: str, wide: str) -> str:
-    """A bfloat16 is the upper half of the float32 of equal value."""
-    count = dtypes.lanes(wide)
-    half, full = value_type(dtypes.with_lanes("int16", count)), value_type(dtypes.with_lanes("int32", count))
-    extended = out.emit(f"zext {half} {value} to {full}")
-    shifted = out.emit(f"shl {full} {extended}, {literal(16, dtypes.with_lanes('int32', count))}")
-    return out.emit(f"bitcast {full} {shifted} to {value_type(wide)}")
+def in_four_bits(out: Builder, value: str, dtype: str) -> str:
+    """Bytes as the numbers of 4 bits that their lower halves are."""
+    kind = value_type(dtype)
+    if dtypes.is_unsigned(dtype):
+        return out.emit(f"and {kind} {value}, {literal(15, dtype)}")
+    raised = out.emit(f"shl {kind} {value}, {literal(4, dtype)}")
+    return out.emit(f"ashr {kind} {raised}, {literal(4, dtype)}")
 
 
-def _to_bfloat16(out: Builder, value: str, wide: str) -> str:
-    """Round to nearest, ties to even: add half of the last kept bit's weight, odd ones a little more."""
-    count = dtypes.lanes(wide)
-    ints = dtypes.with_lanes("int32", count)
-    kind, half = value_type(ints), value_type(dtypes.with_lanes("int16", count))
-    bits = out.emit(f"bitcast {value_type(wide)} {value} to {kind}")
-    upper = out.emit(f"lshr {kind} {bits}, {literal(16, ints)}")
-    odd = out.emit(f"and {kind} {upper}, {literal(1, ints)}")
-    bias = out.emit(f"add {kind} {odd}, {literal(0x7FFF, ints)}")
-    rounded = out.emit(f"lshr {kind} {out.emit(f'add {kind} {bits}, {bias}')}, {literal(16, ints)}")
-    quiet = out.emit(f"or {kind} {upper}, {literal(0x40, ints)}")
-    nan = out.emit(f"fcmp uno {value_type(wide)} {value}, {value}")
-    flags = value_type(dtypes.with_lanes("bool", count))
-    chosen = out.emit(f"select {flags} {nan}, {kind} {quiet}, {kind} {rounded}")
-    return out.emit(f"trunc {kind} {chosen} to {half}")
+def shift(out: Builder, name: str, a: str, b: str, dtype: str) -> str:
+    """``shift_left`` or ``shift_right``; of as many bits as there are, or more, nothing but the sign is left."""
+    kind, width, unsigned = value_type(dtype), dtypes.bits(dtype), dtypes.is_unsigned(dtype)
+    operation = "shl" if name == "shift_left" else "lshr" if unsigned else "ashr"
+    numbers = {part.split()[-1] for part in b.strip("<>").split(",")}
+    if all(number.isdigit() and int(number) < width for number in numbers):
+        return out.emit(f"{operation} {kind} {a}, {b}")
+    most = literal(width - 1, dtype)
+    by = out.emit(f"call {kind} {out.module.intrinsic('umin', dtype, 2)}({kind} {b}, {kind} {most})")
+    found = out.emit(f"{operation} {kind} {a}, {by}")
+    if operation == "ashr":
+        return found
+    inside = out.emit(f"icmp ule {kind} {b}, {most}")
+    return out.emit(f"select {_bool_like(kind)} {inside}, {kind} {found}, {kind} {_zero(kind)}")
 
 
+def truncated(out: Builder, name: str, a: str, b: str, dtype: str) -> str:
+    """``truncdiv`` or ``truncmod``; ``truncdiv(a, -1)`` wraps around, and a division by 0 gives some number."""
+    if dtypes.is_unsigned(dtype):
+        return _int_binary(out, "//" if name == "truncdiv" else "%", a, b, dtype)
+    kind, texts = value_type(dtype), _Texts()
+    divisor, special = texts.divisor(kind, b)
+    quotient = texts.add(f"{'sdiv' if name == 'truncdiv' else 'srem'} {kind} {a}, {divisor}")
+    if special and name == "truncdiv":
+        negated = texts.add(f"sub {kind} {_zero(kind)}, {a}")
+        texts.add(f"select {_bool_like(kind)} {special}, {kind} {negated}, {kind} {quotient}")
+    names: list[str] = []
+    for text in texts:
+        names.append(out.emit(text.format(*names)))
+    return names[-1]
 
-def _to_odd_float32(out: Builder, value: str, wide: str) -> str:
-    """A float64 as float32, rounded to odd: towards zero, with the last bit set where that is inexact.
 
-    Rounding the result once more, to a narrower type, is then correct, which it would not be after
-    rounding to nearest; and no conversion routine of a compiler runtime is needed.
-    """
-    count = dtypes.lanes(wide)
-    ints, kind, flags = (dtypes.with_lanes(d, count) for d in ("int32", "float64", "bool"))
-    int_kind, double, single = value_type(ints), value_type(kind), value_type(wide)
-    fabs = out.module.intrinsic("fabs", kind, 1)
-    nearest = out.emit(f"fptrunc {double} {value} to {single}")
-    back = out.emit(f"fpext {single} {nearest} to {double}")
-    inexact = out.emit(f"fcmp one {double} {back}, {value}")
-    sizes = [out.emit(f"call {double} {fabs}({double} {v})") for v in (back, value)]
-    above = out.emit(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
-    bits = out.emit(f"bitcast {single} {nearest} to {int_kind}")
-    step = out.emit(f"sext {value_type(flags)} {above} to {int_kind}")
-    sticky = out.emit(f"zext {value_type(flags)} {inexact} to {int_kind}")
-    truncated = out.emit(f"add {int_kind} {bits}, {step}")
-    return out.emit(f"bitcast {int_kind} {out.emit(f'or {int_kind} {truncated}, {sticky}')} to {single}")
+def reinterpret(out: Builder, value: str, source: str, target: str) -> str:
+    """The number of another type with the same bits."""
+    kind, wanted = value_type(source), value_type(target)
+    if dtypes.element(target) in HALF_BYTES:
+        return in_four_bits(out, value, target)
+    return value if kind == wanted else out.emit(f"bitcast {kind} {value} to {wanted}")

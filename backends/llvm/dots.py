@@ -28,6 +28,13 @@ Those of VNNI and BF16 take words of 32 bits by their older signatures, which ne
 """
 
 
+def function_of(row: DotProduct, lanes: int) -> tuple[str, str]:
+    """LLVM's function for so many words, and the type of vectors that it takes as factors."""
+    if row.in_pairs:
+        return _FUNCTIONS[row.name, lanes], f"<{2 * lanes} x i16>"
+    return _FUNCTIONS[row.name, lanes], f"<{lanes} x i32>" if row.name.startswith("v") else f"<{4 * lanes} x i8>"
+
+
 def dot_of_words(out: Builder, name: str, args: list[str], dtype: str) -> str:
     """A node of `DOT_CALLS` or `PAIR_CALLS`; `args` are the words `a` and `b`, and what their products are added to.
 

@@ -1,7 +1,7 @@
 """Mathematical functions on scalars and vectors.
 
 float32 has polynomials of its own, of a few units in the last place, that work in vectors; the
-narrower types go through float32.  float64, and `pow`, call the C library lane by lane.
+narrower types go through float32.  float64, `pow`, `sin` and `cos` call the C library lane by lane.
 
 Polynomials carry only the flag ``contract``: reassociation would undo the rounding steps.
 """
@@ -42,7 +42,18 @@ _ERFC_LOG = (
     -0.02513761632144451, 0.004177960567176342, -0.00043588440166786313, 2.1217896573944017e-05,
 )  # fmt: skip
 
-_LIBM = ("exp", "log", "tanh", "erf", "pow")
+_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+"""pi / 2 as a sum of float32, to 75 bits."""
+_REDUCED = 65536.0
+"""Up to here a multiple of pi / 2 is taken from an angle exactly, but for one rounding of what is left."""
+_SIN = (-0.16666654611, 0.0083321608736, -0.00019515295891)
+_COS = (0.041666645683, -0.0013887316255, 0.000024433157118)
+_ATAN = (
+    -0.33333101868629456, 0.19992695748805999, -0.14202736318111419, 0.10634793341159821, -0.07489009201526642,
+    0.04250498861074448, -0.015956902876496315, 0.0028236389625817537,
+)  # fmt: skip
+
+_LIBM = ("exp", "log", "tanh", "erf", "pow", "fmod", "sin", "cos", "atan")
 
 
 def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
@@ -59,7 +70,7 @@ def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
     if name in _SIMPLE:
         return _SIMPLE[name](_Float(out, dtype), *args)
     if name in _LIBM:
-        if base == "float32" and name != "pow":
+        if base == "float32" and name in _POLYNOMIALS:
             return _POLYNOMIALS[name](_Float(out, dtype), *args)
         return _libm(out, name, args, dtype)
     raise CodegenError(f"no code for the function `{name}`")
@@ -246,11 +257,66 @@ def _erf(f: _Float, x: str) -> str:
     return f.select(f.compare("olt", size, 0.93), near, f.call("copysign", far, x))
 
 
+def _sin(f: _Float, x: str) -> str:
+    """The sine of what is left of x without multiples of pi / 2, or its cosine, with the sign of the quarter."""
+    return _of_angles(f, x, "sin", 0)
+
+
+def _cos(f: _Float, x: str) -> str:
+    """The sine one quarter on."""
+    return _of_angles(f, x, "cos", 1)
+
+
+def _of_angles(f: _Float, x: str, name: str, quarters: int) -> str:
+    """``sin(x + quarters pi / 2)``; where a lane is too large for that, all by the function `name` of the C library.
+
+    ``x = n pi / 2 + r`` with r between -0.8 and 0.8: the product with the first part of pi / 2 is taken from x exactly,
+    as the difference is a multiple of 2**-24 below 1 (W. J. Cody and W. Waite, Software manual for the elementary
+    functions, 1980).
+    """
+    size = f.call("fabs", x)
+    small = f.out.emit(f"fcmp ole {f.kind} {size}, {f.const(_REDUCED)}")
+    count = dtypes.lanes(f.dtype)
+    if count > 1:
+        function = f.out.module.declare(f"llvm.vector.reduce.and.v{count}i1", "i1", f.flags)
+        small = f.out.emit(f"call i1 {function}({f.flags} {small})")
+
+    def near() -> str:
+        n = f.call("nearbyint", f.op("fmul", x, 2 / math.pi))
+        r = x
+        for part in _HALF_PI:
+            r = f.fma(n, -part, r)
+        quarter = f.out.emit(f"fptosi {f.kind} {n} to {f.int_kind}")
+        quarter = f.int_op("add", quarter, quarters) if quarters else quarter
+        square = f.op("fmul", r, r)
+        sine = f.fma(f.op("fmul", square, r), f.horner(square, _SIN), r)
+        cosine = f.fma(f.op("fmul", square, square), f.horner(square, _COS), f.fma(square, -0.5, 1.0))
+        odd = f.out.emit(f"icmp ne {f.int_kind} {f.int_op('and', quarter, 1)}, {literal(0, f.ints)}")
+        value = f.select(odd, cosine, sine)
+        sign = f.int_op("shl", f.int_op("and", quarter, 2), 30)
+        return f.from_bits(f.int_op("xor", f.bits(value), sign))
+
+    return f.out.choose(small, near, lambda: _libm(f.out, name, [x], f.dtype), f.kind)
+
+
+def _atan(f: _Float, x: str) -> str:
+    """An odd polynomial of the smaller of ``|x|`` and ``1 / |x|``, from pi / 2 for the second, with the sign of x."""
+    size = f.call("fabs", x)
+    is_large = f.compare("ogt", size, 1.0)
+    t = f.select(is_large, f.op("fdiv", f.const(1.0), size), size)
+    square = f.op("fmul", t, t)
+    value = f.fma(f.op("fmul", square, t), f.estrin(square, _ATAN), t)
+    rest = f.op("fsub", f.const(_HALF_PI[0]), f.op("fsub", value, _HALF_PI[1]))
+    return f.call("copysign", f.select(is_large, rest, value), x)
+
+
 def _rsqrt(f: _Float, x: str) -> str:
     return f.op("fdiv", f.const(1.0), f.call("sqrt", x))
 
 
-_POLYNOMIALS: dict[str, Callable[..., str]] = {"exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf}
+_POLYNOMIALS: dict[str, Callable[..., str]] = {
+    "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sin": _sin, "cos": _cos, "atan": _atan,
+}  # fmt: skip
 _SIMPLE: dict[str, Callable[..., str]] = {
     "sqrt": lambda f, x: f.call("sqrt", x),
     "rsqrt": _rsqrt,

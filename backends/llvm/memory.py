@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.expr import Buffer
+from ...ir.numbers import HALF_BYTES
 from ..errors import CodegenError
+from .arith import in_four_bits
 from .index import ONE, ZERO, Lanes, Linear, Ramped
 from .known import place_of
 from .types import literal, memory_type, suffix, value_type
@@ -48,11 +50,7 @@ def _load_plain(out: Builder, buffer: Buffer, base: Linear, stride: Linear | Non
 
 
 def _read(out: Builder, pointer: str, dtype: str, align: int) -> str:
-    name = out.emit(f"load {memory_type(dtype)}, ptr {pointer}, align {align}")
-    if not dtypes.is_bool(dtype):
-        return name
-    zero = literal(0, dtypes.with_lanes("int8", dtypes.lanes(dtype)))
-    return out.emit(f"icmp ne {memory_type(dtype)} {name}, {zero}")
+    return _held(out, out.emit(f"load {memory_type(dtype)}, ptr {pointer}, align {align}"), dtype)
 
 
 def _load_lanes(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
@@ -82,7 +80,7 @@ def load_masked(
     function = out.module.declare(f"llvm.masked.load.{tag}.p0", kind, "ptr", "i32", boolean, kind)
     address = f"ptr {out.address(buffer, offset.base)}, i32 {out.alignment(buffer, offset.base)}"
     loaded = out.emit(f"call {kind} {function}({address}, {boolean} {mask}, {kind} {beside})")
-    name = _as_bool(out, loaded, dtype)
+    name = _held(out, loaded, dtype)
     known.learn(place, name)
     return name
 
@@ -98,14 +96,15 @@ def _gather_masked(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: 
     name = f"llvm.masked.gather.{tag}.v{count}p0"
     function = out.module.declare(name, kind, f"<{count} x ptr>", "i32", f"<{count} x i1>", kind)
     align = dtypes.nbytes(dtypes.element(buffer.dtype))
-    return _as_bool(
-        out, out.emit(f"call {kind} {function}(<{count} x ptr> {vector}, i32 {align}, {chosen})"), dtype
-    )
+    return _held(out, out.emit(f"call {kind} {function}(<{count} x ptr> {vector}, i32 {align}, {chosen})"), dtype)
 
 
-def _as_bool(out: Builder, loaded: str, dtype: str) -> str:
-    """Loaded bytes as conditions where the type is bool; a value of another type as it is."""
-    return out.emit(f"icmp ne {memory_type(dtype)} {loaded}, zeroinitializer") if dtypes.is_bool(dtype) else loaded
+def _held(out: Builder, loaded: str, dtype: str) -> str:
+    """The numbers that loaded elements hold: conditions in bytes, integers in the lower halves of bytes."""
+    if dtypes.is_bool(dtype):
+        zero = literal(0, dtypes.with_lanes("int8", dtypes.lanes(dtype)))
+        return out.emit(f"icmp ne {memory_type(dtype)} {loaded}, {zero}")
+    return in_four_bits(out, loaded, dtype) if dtypes.element(dtype) in HALF_BYTES else loaded
 
 
 def load_or_constant(

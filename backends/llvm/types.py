@@ -2,7 +2,9 @@
 
 A ``bool`` is ``i1`` as a value and ``i8`` in memory.  A ``bfloat16`` is ``i16`` in both and is
 widened to ``float`` for arithmetic, because the conversion routines that LLVM would call for its
-own ``bfloat`` live in a compiler runtime that a Python process does not have.
+own ``bfloat`` live in a compiler runtime that a Python process does not have.  A float of 8 bits is
+``i8``, as its bits, and so are integers of 4 bits, as their value, of which a byte of memory has the
+lower half.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import struct
 
 from ...ir import dtypes
 from ...ir.caches import cached
+from ...ir.numbers import BITS, to_storage
 
 _SCALARS = {
-    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "i8",
-    "float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double",
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "i8", "uint16": "i16",
+    "uint32": "i32", "uint64": "i64", "float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double",
+    "int4": "i8", "uint4": "i8", "float8_e4m3fn": "i8", "float8_e5m2": "i8",
 }  # fmt: skip
 
 FAST = "reassoc nsz arcp contract afn"
@@ -45,8 +49,8 @@ def memory_type(dtype: str) -> str:
 def suffix(dtype: str) -> str:
     """The overload suffix of an intrinsic: ``float32x8`` -> ``v8f32``."""
     base, count = dtypes.split_dtype(dtype)
-    is_float = dtypes.is_float(base) and base != "bfloat16"
-    scalar = f"f{dtypes.bits(base)}" if is_float else f"i{1 if base == 'bool' else dtypes.bits(base)}"
+    is_float = dtypes.is_float(base) and base not in BITS
+    scalar = f"f{dtypes.bits(base)}" if is_float else _SCALARS[base]
     return scalar if count == 1 else f"v{count}{scalar}"
 
 
@@ -79,8 +83,8 @@ def _scalar_literal(value: int | float | bool, base: str) -> str:
 
 def float_literal(value: float, base: str) -> str:
     """A float constant, exact: LLVM wants the bits in hexadecimal, a float32 as the equal double."""
-    if base == "bfloat16":
-        return str(bfloat16_bits(value))
+    if base in BITS:  # LLVM computes with their bits
+        return str(int(to_storage(base, _to_float32(value))))
     if base == "float16":
         return f"0xH{struct.unpack('<H', struct.pack('<e', _clip(value, 65504.0, 65520.0)))[0]:04X}"
     if base == "float32":
@@ -98,14 +102,6 @@ def _clip(value: float, largest: float, infinite: float) -> float:
 def _to_float32(value: float) -> float:
     clipped = _clip(value, float.fromhex("0x1.fffffep127"), float.fromhex("0x1.ffffffp127"))
     return float(struct.unpack("<f", struct.pack("<f", clipped))[0])
-
-
-def bfloat16_bits(value: float) -> int:
-    """The bits of `value` rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
-    bits: int = struct.unpack("<I", struct.pack("<f", _to_float32(value)))[0]
-    if math.isnan(value):
-        return (bits >> 16) | 0x40
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
 
 
 class ModuleText:

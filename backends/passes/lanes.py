@@ -7,6 +7,9 @@ never meet in different lanes p != q if in some dimension, with index ``c*v + o 
 1. c is not 0, c and o (over loops outside) are the same in both, and the parts r, over
    loops inside, differ by less than \\|c\\|, or
 2. o is the same in both, and the ranges of ``c*v + r`` do not overlap.
+
+The first is a rule of `ir.dataflow.meets`, too, which asks it of all accesses of a memory at once; the second tells
+apart regions of one buffer, which only pairs of accesses have.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ with the lane by one element, or not at all and is in bounds anyway, and the tar
 all types that are read or written.  Elsewhere the annotation goes, and the conditions are
 branches.
 
+These are the loops that keep their masks; what a mask is to an access decide `legal.masks`, for CPUs, as nodes, and
+`render.opencl.masks` by what OpenCL C has.
+
 A register tile has all its lanes: where nothing outside of the condition reads what the tile
 holds where it fails, the statement runs without the condition, on inputs that are read under it::
 

@@ -6,9 +6,9 @@
     c = a * b;  c + d < e   ->  c = exact(a * b);  exact(c + d) < e
 
 A *step* is where the smallest difference decides: `floor`, `ceil` and `nearbyint`, `//` and `%`, a float that becomes
-an integer or a bool, a comparison.  Elsewhere a division may be a product with a reciprocal, and a product and a sum
-one multiply-add, at the price of one rounding; before a step that price may be a whole one: 1.55 / 0.1 is 15.499999
-and becomes 15, but 1.55 * 10 is 15.5 and becomes 16.
+an integer, a bool or a float of 8 bits, or whose bits are looked at, a comparison.  Elsewhere a division may be a
+product with a reciprocal, and a product and a sum one multiply-add, at the price of one rounding; before a step that
+price may be a whole one: 1.55 / 0.1 is 15.499999 and becomes 15, but 1.55 * 10 is 15.5 and becomes 16.
 
 What decides is followed from the step through expressions, variables and all buffers that the program itself writes.
 It ends at a statement that adds to what its buffer holds, the step of a sum, whose order is the schedule's in any case.
@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from ...ir import dtypes
 from ...ir.expr import COMPARISONS, Binary, Call, Cast, Expr, LetExpr, Load, Select, Var
+from ...ir.functions import REINTERPRET
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.stmt import Let, Stmt, Store
 
@@ -29,7 +30,7 @@ EXACT = "exact"
 
 ROUNDED = ("+", "-", "*", "/")
 ROUNDED_CALLS = ("sqrt", "rsqrt")
-STEPS = ("floor", "ceil", "nearbyint")
+STEPS = ("floor", "ceil", "nearbyint", "fmod")
 
 Holder: TypeAlias = str | Var
 """The name of a memory, or a variable."""
@@ -52,8 +53,11 @@ def is_step(expr: Expr) -> bool:
     if isinstance(expr, Binary):
         return dtypes.is_float(expr.a.dtype) and (expr.op in COMPARISONS or expr.op in ("//", "%"))
     if isinstance(expr, Cast):
-        return dtypes.is_float(expr.a.dtype) and not dtypes.is_float(expr.dtype)
-    return isinstance(expr, Call) and expr.name in STEPS and dtypes.is_float(expr.dtype)
+        is_coarse = dtypes.is_storage(expr.dtype) and not dtypes.is_storage(expr.a.dtype)
+        return dtypes.is_float(expr.a.dtype) and (is_coarse or not dtypes.is_float(expr.dtype))
+    if not isinstance(expr, Call) or not expr.args:
+        return False
+    return dtypes.is_float(expr.args[0].dtype) and (expr.name in STEPS or expr.name == REINTERPRET)
 
 
 def _parts(node: Node, decides: bool, held: set[Holder]) -> Iterator[tuple[Node, bool]]:

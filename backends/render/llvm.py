@@ -31,14 +31,25 @@ from ...ir.expr import (
     Undef,
     Var,
 )
-from ...ir.functions import BIT_CALLS, DOT_CALLS, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, PREFETCH
+from ...ir.functions import (
+    BIT_CALLS,
+    DOT_CALLS,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
+    PREFETCH,
+    REINTERPRET,
+    SHIFT_CALLS,
+    TO_INT_CALLS,
+    TRUNC_TO_INT32,
+    TRUNCATED_CALLS,
+)
 from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
 from ..errors import CodegenError
 from ..legal.written_out import FENCE
 from ..llvm import arith, memory
 from ..llvm.builder import Builder, Value
-from ..llvm.conversion import clamped, converted
 from ..llvm.dots import dot_of_words
 from ..llvm.fused import multiply_accumulate
 from ..llvm.index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
@@ -388,6 +399,22 @@ def _bitwise(p: Printer, expr: Call) -> Value:
     return p.out.computed(p.out.emit(f"{_BITWISE[expr.name]} {value_type(expr.dtype)} {operands}"), expr.dtype)
 
 
+def _shift(p: Printer, expr: Call) -> Value:
+    a, b = (p.operand(arg) for arg in expr.args)
+    return p.out.computed(arith.shift(p.out, expr.name, a, b, expr.dtype), expr.dtype)
+
+
+def _truncated(p: Printer, expr: Call) -> Value:
+    a, b = (p.operand(arg) for arg in expr.args)
+    return p.out.computed(arith.truncated(p.out, expr.name, a, b, expr.dtype), expr.dtype)
+
+
+def _reinterpret(p: Printer, expr: Call) -> Value:
+    (value,) = expr.args
+    name = arith.reinterpret(p.out, p.operand(value), p.dtype(value), expr.dtype)
+    return p.out.computed(name, expr.dtype)
+
+
 def _dot(p: Printer, expr: Call) -> Value:
     return dot_of_words(p.out, expr.name, [p.operand(a) for a in expr.args], expr.dtype)
 
@@ -401,14 +428,22 @@ def _math(p: Printer, expr: Call) -> Value:
     return p.out.computed(call_math(p.out, expr.name, operands, expr.dtype), expr.dtype)
 
 
+def _to_int(p: Printer, expr: Call) -> Value:
+    (real,), lanes = expr.args, dtypes.lanes(expr.dtype)
+    kind, result, value = value_type(p.dtype(real)), value_type(expr.dtype), p.operand(real)
+    if expr.name == TRUNC_TO_INT32:
+        return p.out.emit(f"fptosi {kind} {value} to {result}")
+    suffix = "i32.f32" if lanes == 1 else f"v{lanes}i32.v{lanes}f32"
+    function = p.out.module.declare(f"llvm.lrint.{suffix}", result, kind)
+    return p.out.emit(f"call {result} {function}({kind} {value})")
+
+
 def _call(p: Printer, expr: Call) -> Value:
     return CALLS.get(expr.name, _math)(p, expr)
 
 
 def _cast(p: Printer, expr: Cast) -> Value:
     source, target = p.dtype(expr.a), expr.dtype
-    if dtypes.is_float(source) and (bounded := clamped(expr)) is not None:
-        return converted(p.out, bounded, p.operand, target)
     value = p.value(expr.a)
     if source == target:
         return value
@@ -536,7 +571,9 @@ EXPRESSIONS: Mapping[type[Expr], Callable[[Printer, Any], Value]] = {
 }  # fmt: skip
 CALLS: Mapping[str, Callable[[Printer, Call], Value]] = {
     "if_then_else": _if_then_else, MASKED_LOAD: _masked_load, EXACT: _exact, MULTIPLY_ACCUMULATE: _multiply_accumulate,
-    **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), _dot),
+    **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys(SHIFT_CALLS, _shift), REINTERPRET: _reinterpret,
+    **dict.fromkeys(TRUNCATED_CALLS, _truncated), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), _dot),
+    **dict.fromkeys(TO_INT_CALLS, _to_int),
 }  # fmt: skip
 """Functions that are not those of `math`."""
 STATEMENTS: Mapping[type[Stmt], Callable[[Printer, Any], None]] = {

@@ -6,7 +6,7 @@ has proven that (`wrapping.never_wraps`).  What is computed in a narrower type w
     wrap(e) = (e - low) mod 2**bits + low         low: the least value of the type
 
 Understood are ``+ - *`` with one constant factor, ``//`` and ``%`` by positive
-constants, min, max, select, if_then_else, let, casts between integers and from bool,
+constants, shifts and masks that are such, min, max, select, if_then_else, let, casts between integers and from bool,
 comparisons, and, or, not.  Anything else raises `NotAffine`: memory, products of
 variables, floats, vectors (see `lanes.per_lane`).
 """
@@ -19,6 +19,7 @@ from typing import Any
 import islpy as isl
 
 from .. import dtypes
+from ..arith.integer_calls import as_arithmetic
 from ..arith.linear import UndefTerm, shared_form
 from ..caches import cached
 from ..expr import Binary, Call, Cast, Const, Expr, LetExpr, Not, Select, Var, variables
@@ -54,6 +55,8 @@ class Translator:
         if isinstance(expr, (Select, Call)) and dtypes.is_int(expr.dtype) and _branches(expr):
             cond, a, b = _branches(expr)
             return self._choice(self.condition(cond), self.value(a), self.value(b))
+        if isinstance(expr, Call) and (same := as_arithmetic(expr)) is not None:
+            return self.value(same)
         if isinstance(expr, Cast) and dtypes.is_int(expr.dtype) and not dtypes.is_float(expr.a.dtype):
             return self._wrap(self.value(expr.a), expr.dtype, not _widens(expr))
         if isinstance(expr, LetExpr):

@@ -8,10 +8,11 @@ import numpy as np
 
 from .. import dtypes
 from ..expr import Const, Expr, const
+from ..functions import BIT_CALLS
 from ..numbers import convert
 
 # Integers up to 2 to this power are exact.
-_EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+_EXACT_BITS = {"float8_e4m3fn": 4, "float8_e5m2": 3, "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
 def rounded(value: float, dtype: str) -> float:
@@ -21,7 +22,12 @@ def rounded(value: float, dtype: str) -> float:
 
 
 def neutral(op: str, dtype: str) -> Const:
-    """The element that ``op``, one of +, *, min and max, leaves everything with: 0, 1, or the end of the type."""
+    """The element that ``op`` leaves everything with.
+
+    That is 0 for +, bitwise or and bitwise xor, 1 for *, all bits for bitwise and, the end of the type for min and max.
+    """
+    if op in BIT_CALLS:
+        return const(dtypes.wrap(-1, dtype) if op == "bitwise_and" else 0, dtype)
     if op in ("+", "*"):
         return const(0 if op == "+" else 1, dtype)
     if dtypes.is_float(dtype):

@@ -38,6 +38,8 @@ from ..expr import (
     const,
     reads_memory,
 )
+from ..functions import INTEGER_CALLS
+from . import integer_calls
 from .linear import Linear, UndefTerm, add, build, divide, ordered, shared_form
 
 Interval = tuple[int, int]
@@ -190,6 +192,9 @@ class Facts:
             return self.with_bounds({expr.var: self._interval(expr.value, deep)})._interval(expr.body, deep)
         if isinstance(expr, Cast) and not dtypes.is_float(expr.a.dtype):
             return _held(self._interval(expr.a, deep), _type_range(expr.dtype))
+        if isinstance(expr, Call) and expr.name in INTEGER_CALLS:
+            first, second = (self._interval(arg, deep) for arg in expr.args)
+            return integer_calls.interval(expr.name, first, second, _type_range(expr.dtype), dtypes.bits(expr.dtype))
         return _type_range(expr.dtype)
 
     def _binary(self, expr: Binary, deep: bool) -> Interval:

@@ -332,8 +332,9 @@ def _is_data(expr: Expr) -> bool:
 
 
 _RANGES = {
-    "bool": 0, "int8": 0, "uint8": 0, "int16": 0, "float16": 1, "int32": 2, "int64": 2, "bfloat16": 3, "float32": 4,
-    "float64": 5,
+    "bool": 0, "int4": 0, "uint4": 0, "int8": 0, "uint8": 0, "float8_e4m3fn": 1, "int16": 2, "float8_e5m2": 3,
+    "float16": 4, "uint16": 5, "int32": 5, "uint32": 5, "int64": 5, "uint64": 5, "bfloat16": 6, "float32": 7,
+    "float64": 8,
 }  # fmt: skip
 """Types by the largest number that they hold."""
 

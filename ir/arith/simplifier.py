@@ -50,8 +50,10 @@ from ..expr import (
     substitute,
     variables,
 )
+from ..functions import INTEGER_CALLS, TRUNCATED_CALLS
 from ..node import Node, rebuild
 from ..statements import Stmt
+from . import integer_calls
 from .compare import compare, decide_zero
 from .constants import fold_cast
 from .intervals import Facts, is_undef_atom, negate
@@ -333,7 +335,7 @@ class Simplifier:
         """Only the chosen side of a conditional is evaluated, so that each side knows what was chosen."""
         if expr.name != "if_then_else":
             new: Expr = rebuild(expr, self._child)
-            return new
+            return self._of_integers(new) if isinstance(new, Call) and expr.name in INTEGER_CALLS else new
         cond = self.expr(expr.args[0])
         yes, no = (self.facts.assuming(cond, truth, memory=True) for truth in (True, False))
         if no.impossible or cond == TRUE:
@@ -343,6 +345,16 @@ class Simplifier:
         then, other = simplifier_for(yes).expr(expr.args[1]), simplifier_for(no).expr(expr.args[2])
         made = Call(expr.name, (cond, then, other), expr.dtype)
         return made if dtypes.lanes(expr.dtype) > 1 else self._rewrite("if_then_else", made)
+
+    def _of_integers(self, expr: Call) -> Expr:
+        """Shifts and bits of constants, and those of indices as the arithmetic that they are (`integer_calls`)."""
+        folded = integer_calls.fold(expr)
+        if folded is not None or dtypes.lanes(expr.dtype) > 1:
+            return expr if folded is None else folded
+        made = integer_calls.floored(expr, *(self.facts.interval(arg) for arg in expr.args))
+        if made is None and expr.dtype == dtypes.INDEX and expr.name not in TRUNCATED_CALLS:
+            made = integer_calls.as_arithmetic(expr)
+        return expr if made is None else self.expr(made)
 
     def _select(self, expr: Select) -> Expr:
         """Both sides are evaluated, so neither may use the condition: its loads must stay in bounds.

@@ -30,7 +30,6 @@ from ..affine.sets import Domain, IntSet, access_map, is_affine, points, violati
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import (
-    Binary,
     Buffer,
     Call,
     Cast,
@@ -43,6 +42,7 @@ from ..expr import (
     binary,
     conjuncts,
     const,
+    divisor_of,
     substitute,
 )
 from ..node import children, walk
@@ -218,8 +218,9 @@ def _divisions(expr: Expr, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tup
         yield from _divisions(a, (*guards, cond))
         yield from _divisions(b, (*guards, negate(cond)))
         return
-    if isinstance(expr, Binary) and expr.op in ("//", "%", "/") and dtypes.is_int(expr.dtype):
-        yield from () if isinstance(expr.b, Const) and expr.b.value else ((expr.b, guards),)
+    divisor = divisor_of(expr)
+    if divisor is not None and dtypes.is_int(expr.dtype):
+        yield from () if isinstance(divisor, Const) and divisor.value else ((divisor, guards),)
     for child in children(expr):
         if isinstance(child, Expr):
             yield from _divisions(child, guards)
@@ -236,10 +237,7 @@ def _divisors(statement: Statement) -> frozenset[Load]:
     """Loads that decide the divisor of an integer division."""
     if not isinstance(statement.stmt, Store):
         return frozenset()
-    found = (
-        n.b for n in walk(statement.value)
-        if isinstance(n, Binary) and n.op in ("//", "%", "/") and dtypes.is_int(n.dtype)
-    )  # fmt: skip
+    found = [d for n in walk(statement.value) if (d := divisor_of(n)) is not None and dtypes.is_int(d.dtype)]
     return frozenset(load for divisor in found for load in walk(divisor) if isinstance(load, Load))
 
 

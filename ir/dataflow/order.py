@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..affine.sets import points
-from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, if_then_else, substitute
+from ..expr import FALSE, TRUE, Binary, Buffer, Call, Expr, ExprLike, Load, Var, binary, if_then_else, substitute
+from ..functions import BIT_CALLS
 from ..stmt import Assume, Evaluate, Store, memories_read
 from ..text import expr_text
 from .accesses import Access
@@ -29,6 +30,7 @@ from .instances import Statement
 
 Time = tuple[ExprLike, ...]
 COMMUTATIVE = ("+", "*", "min", "max")
+"""Operations of a `Binary` that are associative and commutative; so are those on bits (`functions.BIT_CALLS`)."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +118,31 @@ def _before(a: Time, b: Time, equal: Expr) -> Expr:
     return result
 
 
+def operands(value: Expr) -> tuple[str, Expr, Expr] | None:
+    """``a op b`` as (op, a, b), for the operations in which reductions may be done in any order; None for others."""
+    if isinstance(value, Binary) and value.op in COMMUTATIVE:
+        return value.op, value.a, value.b
+    if isinstance(value, Call) and value.name in BIT_CALLS:
+        a, b = value.args
+        return value.name, a, b
+    return None
+
+
+def combined(op: str, a: Expr, b: Expr) -> Expr:
+    """``a op b`` of an operation that `operands` knows."""
+    return Call(op, (a, b), a.dtype) if op in BIT_CALLS else Binary(op, a, b)
+
+
 def update_op(store: Store) -> str | None:
     """The operation of an update ``B[e] = B[e] op v`` in which neither ``e`` nor ``v`` reads ``B``; None for others."""
-    value = store.value
-    if not isinstance(value, Binary) or value.op not in COMMUTATIVE:
+    found = operands(store.value)
+    if found is None:
         return None
+    op, a, b = found
     own = Load(store.buffer, store.indices)
-    for one, rest in ((value.a, value.b), (value.b, value.a)):
+    for one, rest in ((a, b), (b, a)):
         if one == own and not any(store.buffer.memory in memories_read(e) for e in (*store.indices, rest)):
-            return value.op
+            return op
     return None
 
 

@@ -19,14 +19,16 @@ from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, access_map, box, is_affine, points
 from ..caches import cached
-from ..expr import Binary, Buffer, Call, Const, Expr, Undef, const
+from ..expr import Binary, Buffer, Call, Cast, Const, Expr, Undef, const
 from ..node import walk
 from ..stmt import Assume, Stmt, Store
 from .accesses import Access, element_variables
 from .instances import Program, Statement
 
 TOTAL = frozenset(("+", "-", "*", "min", "max"))
-TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "fma", "if_then_else"))
+TOTAL_CALLS = frozenset((
+    "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "fma", "sin", "cos", "atan", "if_then_else",
+))  # fmt: skip
 _ROUNDS = 4
 
 
@@ -34,6 +36,8 @@ def is_total(expr: Expr) -> bool:
     """Whether finite operands always give a finite value: sums, products, minima, and bounded functions."""
     if isinstance(expr, Binary) and dtypes.is_float(expr.dtype) and expr.op not in TOTAL:
         return expr.op == "/" and isinstance(expr.b, Const) and expr.b.value != 0
+    if isinstance(expr, Cast) and dtypes.is_float(expr.dtype) and dtypes.is_storage(expr.dtype):
+        return False  # whose numbers end at a few hundred or thousand
     return not isinstance(expr, Call) or expr.name in TOTAL_CALLS or not dtypes.is_float(expr.dtype)
 
 

@@ -33,10 +33,9 @@ from ..expr import (
     conjuncts,
     free_variables,
 )
-from ..layout.index_map import IndexMap
-from ..layout.pad_value import PadValue
+from ..layout.layout import Layout
 from ..node import walk
-from ..stmt import Assume, Layout, Let, PrimFunc, Store, memories_read
+from ..stmt import Assume, Let, PrimFunc, Store, memories_read
 from ..text import expr_text
 from .accesses import Access, element_variables
 from .instances import Program, Statement
@@ -234,19 +233,16 @@ class Padding:
 
 def layout_padding(func: PrimFunc, buffer: Buffer) -> Padding:
     """What the layout of a parameter says of its padding."""
-    for layout in func.layouts:
-        if layout.param == buffer.name:
-            return _padding(layout, buffer)
-    return Padding()
+    layout = func.layout_of(buffer.name)
+    return Padding() if layout is None else _padding(layout, buffer)
 
 
 @cached(512)
 def _padding(layout: Layout, buffer: Buffer) -> Padding:
     names = element_variables(buffer)
-    index_map = IndexMap.parse(layout.index_map)
-    padding = index_map.non_surjective_inverse(layout.logical_shape, buffer.shape)[1].at(names)
+    padding = layout.padding(names)
     parts: dict[str, Expr] = {}
-    for cond, value in PadValue.parse(layout.pad_value, buffer, names).at(names):
+    for cond, value in layout.pad(buffer, names).at(names):
         kind = "forbidden" if value is None else "undefined" if isinstance(value, Undef) else "promised"
         parts[kind] = binary("or", parts.get(kind, FALSE), binary("and", padding, cond))
     return Padding(padding, **parts)

@@ -14,8 +14,9 @@ state for every element (`memory`), and raises `InterpreterError` on
 9. a view that is longer than the memory that it names.
 
 The init of a block runs before each instance whose reduce iterators are all 0.
-Loops of every kind run in order.  A bfloat16 array is passed as the uint16 array
-of its bits, or as one of the type that the package ml_dtypes gives to NumPy.
+Loops of every kind run in order.  An array of bfloat16 or float8 is passed as one of
+its bits, uint16 or uint8, one of int4 or uint4 as int8 or uint8; or each as one of the
+type that the package ml_dtypes gives to NumPy.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ from numpy.typing import NDArray
 
 from .. import dtypes
 from ..expr import Buffer, Const, Var
-from ..layout.index_map import IndexMap
-from ..layout.pad_value import PadValue
-from ..numbers import boundary_dtype, numpy_dtype
+from ..layout.layout import Layout
+from ..numbers import boundary_dtype, held_shape, is_passed_as, numpy_dtype
 from ..script.programs import Program, func_of
-from ..stmt import Layout, PrimFunc, written_buffers
+from ..stmt import PrimFunc, written_buffers
 from .hazards import views
 from .memory import (
     DEFINED,
@@ -41,10 +41,9 @@ from .memory import (
     Memory,
     Storage,
 )
-from .nest import Nest, Value, root
+from .nest import Value, root
 from .pads import pad_contents
 from .run import Machine
-from .values import Evaluator
 
 __all__ = ["InterpreterError", "interpret"]
 
@@ -83,8 +82,8 @@ def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str
         state = UNINITIALISED if empty else DEFINED
         memory[param.name] = Memory(param, Storage((param, *aliases.get(param.name, ())), flat, state))
     _refuse_overlap(func, arrays, written)
-    for layout in func.layouts:
-        _mark_padding(func, layout, memory)
+    for name, layout in func.layouts:
+        _mark_padding(func, name, layout, memory)
     with np.errstate(all="ignore"):
         Machine(memory, func.body, UNINITIALISED if strict_state else UNDEF).run(nest, func.body)
     for array, flat in copies:
@@ -109,13 +108,14 @@ def _checked(param: Buffer, given: Any, written: bool) -> NDArray[Any]:
         given = np.asarray(given)
     if not isinstance(given, np.ndarray):
         raise InterpreterError(f"`{param.name}` must be a NumPy array, but got {type(given).__name__}")
-    width = dtypes.lanes(param.dtype)
-    shape = param.shape if width == 1 else (*param.shape, width)
+    shape = (*param.shape, *held_shape(param.dtype))
     if given.shape != shape:
         raise InterpreterError(f"`{param.name}` has shape {shape}, but the array has {given.shape}")
-    array: NDArray[Any] = given.view(np.uint16) if given.dtype.name == "bfloat16" else given
-    if array.dtype != boundary_dtype(param.dtype):
-        expected = f"{param.dtype}, passed as uint16" if dtypes.element(param.dtype) == "bfloat16" else param.dtype
+    wanted = boundary_dtype(param.dtype)
+    array: NDArray[Any] = given.view(wanted) if is_passed_as(param.dtype, given.dtype) else given
+    if array.dtype != wanted:
+        same = wanted == dtypes.element(param.dtype)
+        expected = param.dtype if same else f"{param.dtype}, passed as {wanted}"
         raise InterpreterError(f"`{param.name}` has dtype {expected}, but the array has {given.dtype}")
     if written and not array.flags.writeable:
         raise InterpreterError(f"`{param.name}` is an output, but the array is read-only")
@@ -130,32 +130,17 @@ def _refuse_overlap(func: PrimFunc, arrays: tuple[Any, ...], written: set[str]) 
                 raise InterpreterError(f"the arrays `{name}` and `{other}` overlap, and one of them is written")
 
 
-def _mark_padding(func: PrimFunc, layout: Layout, memory: dict[str, Memory]) -> None:
+def _mark_padding(func: PrimFunc, name: str, layout: Layout, memory: dict[str, Memory]) -> None:
     """Elements of a parameter without a logical one: forbidden, undef, or of the promised value."""
-    target = memory.get(layout.param)
+    target = memory.get(name)
     if target is None:
-        raise InterpreterError(f"a layout names `{layout.param}`, which is no buffer parameter of `{func.name}`")
-    buffer = next(b for b in func.buffers if b.name == layout.param)
+        raise InterpreterError(f"a layout names `{name}`, which is no buffer parameter of `{func.name}`")
+    buffer = next(b for b in func.buffers if b.name == name)
     padding = np.ones(target.count, np.bool_)
-    padding[_images(func, layout)] = False
-    pad_value = PadValue.parse(layout.pad_value, buffer)
+    padding[layout.positions] = False
+    pad_value = layout.pad(buffer)
     if isinstance(pad_value.single, Const):
         return
     _, states = pad_contents(pad_value, buffer, target.data, padding)
     kept = states != DEFINED
     target.state[np.flatnonzero(padding)[kept]] = states[kept].reshape(-1, *(1,) * (target.state.ndim - 1))
-
-
-def _images(func: PrimFunc, layout: Layout) -> NDArray[np.intp]:
-    """The flat physical elements of all logical ones."""
-    buffer = next(b for b in func.buffers if b.name == layout.param)
-    axes = [Var(f"i{k}") for k in range(len(layout.logical_shape))]
-    grid = np.indices(layout.logical_shape).reshape(len(axes), -1)
-    nest = Nest(None, None, None, grid.shape[1])
-    nest.values.update({axis: (values, None) for axis, values in zip(axes, grid, strict=True)})
-    evaluate = Evaluator({})
-    images = IndexMap.parse(layout.index_map).map_indices(axes)
-    location: Any = np.zeros(grid.shape[1], np.intp)
-    for image, stride in zip(images, buffer.strides, strict=True):
-        location = location + np.asarray(evaluate(nest, image)[0]) * stride
-    return np.asarray(location, np.intp)

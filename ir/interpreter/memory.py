@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ...errors import ProgramError
 from .. import dtypes
 from ..expr import Buffer, Var
-from ..numbers import from_storage, poison, storage_dtype, to_storage
+from ..numbers import from_storage, held_shape, packed, poison, storage_dtype, to_storage, unpacked
 
 FORBIDDEN, UNINITIALISED, UNDEF, DEFINED = range(4)
 
@@ -67,7 +67,8 @@ class Memory:
 
     `data` is (elements,), or (elements, lanes) for a vector type, in the type that
     lies in memory; `state` is (elements,), or (elements, lanes, units of a lane)
-    where an element has several units.
+    where an element has several units.  Of vectors of 4 bits both have bytes, two
+    lanes each, as their last axis; a byte is as good as the worse of its lanes.
     """
 
     def __init__(self, buffer: Buffer, storage: Storage) -> None:
@@ -76,10 +77,14 @@ class Memory:
         self.count = len(storage.raw) // size
         self.stride = storage.stride // size
         self.units = size // storage.unit
+        self.lanes: tuple[int, ...] = () if width == 1 else (width,)
+        self.is_packed = dtypes.is_packed(buffer.dtype)
         flat = storage.raw[: self.count * size].view(storage_dtype(buffer.dtype))
-        self.data: NDArray[Any] = flat.reshape(-1, width) if width > 1 else flat
+        self.data: NDArray[Any] = flat.reshape(-1, *held_shape(buffer.dtype))
         units = storage.state[: self.count * self.units]
-        self.state: NDArray[np.uint8] = units if self.units == 1 else units.reshape(self.count, width, -1)
+        self.state: NDArray[np.uint8] = units
+        if self.is_packed or self.units > 1:
+            self.state = units.reshape(self.count, -1) if self.is_packed else units.reshape(self.count, width, -1)
 
     @property
     def owner(self) -> Var | None:
@@ -87,11 +92,14 @@ class Memory:
 
     def read(self, location: Any) -> Data:
         """The values of the elements `location`, a last axis for the lanes of a vector type."""
-        return from_storage(self.dtype, self.data[location])
+        held = self.data[location]
+        return unpacked(self.dtype, held) if self.is_packed else from_storage(self.dtype, held)
 
     def states(self, location: Any) -> Any:
         """The state of each lane that `read` gives."""
         state = self.state[location]
+        if self.is_packed:
+            return np.repeat(state, 2, axis=-1)
         if self.units == 1:
             return state
         worst = state.min(axis=-1)
@@ -99,18 +107,28 @@ class Memory:
 
     def write(self, location: Any, data: Data, undef: Flags) -> None:
         """Store values; those that are undef make their lane undef."""
-        self.data[location] = to_storage(self.dtype, data)
+        self.data[location] = self._held(data)
         state: Any = DEFINED if undef is None else np.where(undef, UNDEF, DEFINED)
         self.mark(location, state)
 
     def mark(self, location: Any, state: Any) -> None:
         """Set the state of each lane of the elements `location`."""
+        if self.is_packed and np.ndim(state):
+            state = np.minimum(state[..., ::2], state[..., 1::2])
+            self.state[location] = state
+            return
         if self.units > 1 and np.ndim(state):
             state = state[..., None] if self.data.ndim > 1 else state[..., None, None]
         self.state[location] = state
 
     def fill(self, value: Data) -> None:
-        self.data[...] = to_storage(self.dtype, value)
+        self.data[...] = self._held(np.full(self.lanes, value) if self.is_packed else value)
+
+    def _held(self, data: Data) -> Any:
+        """What lies in memory for values."""
+        if self.is_packed:
+            return packed(np.broadcast_to(data, np.shape(data) or self.lanes))
+        return to_storage(self.dtype, data)
 
     def places(self, location: Any) -> Any:
         """The units of the elements `location`, a row for each lane where there are several."""

@@ -11,6 +11,7 @@ from .. import dtypes
 from ..caches import cached
 from ..expr import Const, Expr, Load, Ramp
 from ..node import walk
+from ..numbers import BITS, HALF_BYTES
 from ..stmt import Store
 from ..text import expr_text
 from .hazards import Hazard, own_loads, spread, update, waves
@@ -45,14 +46,14 @@ class Stores(Points):
     def store(self, nest: Nest, stmt: Store) -> None:
         own = own_loads(stmt)
         change = update(stmt) if own else None
-        bfloat = dtypes.element(stmt.buffer.dtype) == "bfloat16"
+        is_plain = dtypes.lanes(stmt.buffer.dtype) == 1 and stmt.buffer.dtype not in (*BITS, *HALF_BYTES)
         if nest.n == 1:
             self._write(nest, stmt)
         elif _reads_alias(stmt) or (own and not _lanes_differ(stmt)):
             self.serially(nest, lambda part: self.store(part, stmt))
         elif not own:
             self._write(nest, stmt)
-        elif change is not None and dtypes.lanes(stmt.buffer.dtype) == 1 and not bfloat:
+        elif change is not None and is_plain:
             self._accumulate(nest, stmt, *change)
         else:
             self._recurrence(nest, stmt, own)
@@ -71,8 +72,8 @@ class Stores(Points):
     def _vector(self, nest: Nest, memory: Memory, location: Any, data: Data, undef: Any) -> tuple[Any, Data, Any]:
         """Location, value and flags of a vector store, one row a lane."""
         location = np.broadcast_to(location, (nest.n, *np.shape(location)[1:]))
-        width = memory.data[0].size * int(np.prod(location.shape[1:]))
-        data = np.broadcast_to(data, (nest.n, width)).reshape(location.shape + memory.data.shape[1:])
+        width = int(np.prod(memory.lanes + location.shape[1:]))
+        data = np.broadcast_to(data, (nest.n, width)).reshape(location.shape + memory.lanes)
         if undef is not None:
             undef = np.broadcast_to(undef, (nest.n, width)).reshape(data.shape)
         return location, data, undef

@@ -35,9 +35,31 @@ from ..expr import (
     as_conditional,
     where_within,
 )
-from ..functions import DOT_CALLS, LOAD_WITHIN, MASKED_LOAD, MULTIPLY_ACCUMULATE, PAIR_CALLS, SUBGROUP_CALLS
+from ..functions import (
+    DOT_CALLS,
+    LOAD_WITHIN,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
+    REINTERPRET,
+    ROUND_TO_INT32,
+    SUBGROUP_CALLS,
+    TO_INT_CALLS,
+    TRUNCATED_CALLS,
+)
 from ..node import walk
-from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
+from ..numbers import (
+    convert,
+    dot_of_bytes,
+    dot_of_pairs,
+    numpy_dtype,
+    poison,
+    reinterpreted,
+    round_to,
+    shifted,
+    truncated_quotient,
+    truncated_rest,
+)
 from ..text import expr_text
 from .lanes import lane_of
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
@@ -61,7 +83,8 @@ def _pow(x: Any, y: Any) -> Any:
 
 _MATH: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-    "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": _pow,
+    "sin": np.sin, "cos": np.cos, "atan": np.arctan,
+    "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": _pow, "fmod": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
     **dict.fromkeys(
@@ -69,6 +92,8 @@ _MATH: Mapping[str, Callable[..., Any]] = {
         lambda a, b, c: np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64),
     ),
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "shift_left": partial(shifted, True), "shift_right": partial(shifted, False),
+    "truncdiv": truncated_quotient, "truncmod": truncated_rest,
     **dict.fromkeys(SUBGROUP_CALLS.values(), np.positive),
     **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
     **dict.fromkeys(PAIR_CALLS, dot_of_pairs),
@@ -259,7 +284,7 @@ class Evaluator:
 
     def _ramp(self, nest: Nest, e: Ramp) -> Value:
         (base, ua), (stride, ub) = self(nest, e.base), self(nest, e.stride)
-        data = np.reshape(base, (-1, 1)) + np.reshape(stride, (-1, 1)) * np.arange(e.lanes)
+        data = np.reshape(base, (-1, 1)) + np.reshape(stride, (-1, 1)) * np.arange(e.lanes).astype(numpy_dtype(e.dtype))
         return data.astype(numpy_dtype(e.dtype)), _widen(join(ua, ub), e.lanes)
 
     def _broadcast(self, nest: Nest, e: Broadcast) -> Value:
@@ -294,11 +319,19 @@ class Evaluator:
         if e.name in (MASKED_LOAD, LOAD_WITHIN):
             masked = where_within(e) if e.name == LOAD_WITHIN else e
             return self._conditional(nest, as_conditional(masked))
+        if e.name in TO_INT_CALLS:
+            return self._to_int(nest, e)
+        if e.name == REINTERPRET:
+            given, undef = self(nest, e.args[0])
+            found = reinterpreted(e.args[0].dtype, e.dtype, given)
+            return (int(found) if e.dtype == dtypes.INDEX and np.ndim(found) == 0 else found), undef
         function = _MATH.get(e.name)
         if function is None:
             raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")
         values = [self(nest, a) for a in e.args]
         data = [v[0] for v in values]
+        if e.name in TRUNCATED_CALLS and any_true(zero := np.equal(data[1], 0)):
+            raise self.error(nest, f"`{expr_text(e)}` divides by zero", zero)
         if dtypes.element(e.dtype) == "float16":
             data = [np.asarray(d, np.float32) for d in data]
         result = np.asarray(function(*data))
@@ -306,6 +339,14 @@ class Evaluator:
             result = result.astype(np.float32, copy=False)
         result = result.astype(numpy_dtype(e.dtype), copy=False)[()]
         return round_to(e.dtype, result), join(*(v[1] for v in values))
+
+    def _to_int(self, nest: Nest, e: Call) -> Value:
+        """Where there is no such int32, any may come."""
+        real, undef = self(nest, e.args[0])
+        whole = np.rint(real) if e.name == ROUND_TO_INT32 else np.asarray(real)
+        fits = (whole >= -(2.0**31)) & (whole < 2.0**31)
+        missing = None if np.all(fits) else np.logical_not(fits)
+        return convert(e.args[0].dtype, e.dtype, whole), join(undef, missing)
 
     def _let(self, nest: Nest, e: LetExpr) -> Value:
         inner = Nest(nest, None, None, nest.n)

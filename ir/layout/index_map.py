@@ -24,7 +24,7 @@ from ..arith.simplify import simplify, simplify_index
 from ..caches import cached
 from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
 from ..node import walk
-from ..stmt import fresh
+from ..statements import fresh
 from ..text import expr_text
 from ..tracing import structural, traced
 from .components import Component, components_of

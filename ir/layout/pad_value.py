@@ -20,7 +20,7 @@ import ast
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import ProgramError
 from .. import dtypes
@@ -36,6 +36,8 @@ from ..type_check import check_types
 MAX_TEXT = 8192
 
 Piece = tuple[Expr, "Expr | None"]
+Encoded: TypeAlias = str | int | float | None
+"""A pad value as it stands in a trace: None, ``"undef"``, a number, or the text of a lambda."""
 
 
 class PadValueError(ProgramError, ValueError):
@@ -87,6 +89,12 @@ class PadValue:
             return "undef" if isinstance(single, Undef) else repr(single.value)  # type: ignore[attr-defined]
         return f"lambda {', '.join(v.name for v in self.variables)}: {_text(self.pieces)}"
 
+    @property
+    def encoded(self) -> Encoded:
+        """What `encode` gives: None, ``"undef"``, a number, or the text of a lambda."""
+        single = self.single
+        return single.value if isinstance(single, Const) else self.text or None
+
     def at(self, indices: Sequence[Expr]) -> tuple[Piece, ...]:
         """The pieces for these index expressions, each condition without what the pieces before it took."""
         mapping = dict(zip(self.variables, indices, strict=True))
@@ -98,6 +106,14 @@ class PadValue:
             found.append((rest, None if value is None else substitute(value, mapping)))
             taken = binary("or", taken, own)
         return tuple(found)
+
+
+def decode(text: str) -> Encoded:
+    """The pad value, encoded, whose `PadValue.text` is `text`; what is none is refused by `PadValue.parse`."""
+    try:
+        return _number(text) if text else None
+    except ValueError:
+        return text
 
 
 def encode(value: Any) -> Any:
@@ -159,7 +175,7 @@ def _constant(value: Any, dtype: str) -> Expr | None:
 
 
 def _number(value: Any) -> int | float:
-    """A number, or what a text says, exactly: an integer is not rounded to a float."""
+    """A number, or what a text says, exactly: an integer is not rounded to a float.  Raises ValueError, TypeError."""
     if isinstance(value, int):
         return value
     if isinstance(value, str):

@@ -36,7 +36,7 @@ def in_place(func: PrimFunc, read: int, written: int) -> PrimFunc:
     try:
         if isinstance(x, Buffer) and isinstance(y, Buffer) and x.shape == y.shape:
             params = tuple(p for p in func.params if p != x)
-            layouts = tuple(layout for layout in func.layouts if layout.param != x.name)
+            layouts = tuple((name, layout) for name, layout in func.layouts if name != x.name)
             merged = replace(func, params=params, layouts=layouts, body=replace_buffer(func.body, x, y))
             if _reads_first(func, merged, x, y):
                 return merged

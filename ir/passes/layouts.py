@@ -18,8 +18,9 @@ from typing import Any
 from ..arith.simplify import simplify_index
 from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, binary
 from ..layout.index_map import IndexMap
+from ..layout.layout import Layout
 from ..layout.pad_value import PadValue, Piece, encode
-from ..stmt import Annotations, Layout, PrimFunc, stores
+from ..stmt import Annotations, PrimFunc, stores
 from .padding import Padding, check_pad_value, with_assumption, with_epilogue
 from .relayout import Change, LayoutError, buffers, make_change, rewrite_accesses, rewrite_expr, views
 
@@ -52,10 +53,10 @@ def move_buffer(func: PrimFunc, change: Change) -> PrimFunc:
 
 def _padded_before(func: PrimFunc, change: Change) -> Expr:
     """The condition, over the physical axes, of being no element of the caller's logical array."""
-    layout = next((la for la in func.layouts if la.param == change.old.name), None)
+    layout = func.layout_of(change.old.name)
     if layout is None:
         return FALSE
-    whole = change.index_map.compose(IndexMap.parse(layout.index_map))
+    whole = change.index_map.compose(layout.index_map)
     return whole.non_surjective_inverse(layout.logical_shape, change.new.shape)[1].at(change.inverse.variables)
 
 
@@ -70,13 +71,12 @@ def is_written(func: PrimFunc, buffer: Buffer) -> bool:
 
 
 def _with_layout(func: PrimFunc, change: Change) -> PrimFunc:
-    earlier = next((la for la in func.layouts if la.param == change.old.name), None)
+    name, earlier = change.old.name, func.layout_of(change.old.name)
     if earlier is None:
-        layout = Layout(change.old.name, change.old.shape, change.index_map.text, change.pad_value.text)
-        return replace(func, layouts=(*func.layouts, layout))
-    whole = change.index_map.compose(IndexMap.parse(earlier.index_map))
-    layout = replace(earlier, index_map=whole.text, pad_value=_composed_pad(change, earlier).text)
-    return replace(func, layouts=tuple(layout if la is earlier else la for la in func.layouts))
+        return replace(func, layouts=(*func.layouts, (name, change.layout)))
+    whole, pad = change.index_map.compose(earlier.index_map), _composed_pad(change, earlier)
+    layout = Layout(earlier.logical_shape, whole, change.new.shape, pad.encoded)
+    return replace(func, layouts=tuple((n, layout if n == name else other) for n, other in func.layouts))
 
 
 def _composed_pad(change: Change, earlier: Layout) -> PadValue:
@@ -84,7 +84,7 @@ def _composed_pad(change: Change, earlier: Layout) -> PadValue:
 
     ``p -> pad(p) if p is padding of the change, else earlier(f^-1(p))``.
     """
-    before = PadValue.parse(earlier.pad_value, change.old)
+    before = earlier.pad(change.old)
     if prod(change.old.shape) == prod(earlier.logical_shape) or before == change.pad_value:
         return change.pad_value
     axes = change.pad_value.variables

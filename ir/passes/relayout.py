@@ -48,6 +48,7 @@ from ..expr import (
     substitute,
 )
 from ..layout.index_map import IndexMap
+from ..layout.layout import Layout
 from ..layout.pad_value import PadValue, PadValueError
 from ..node import Node, children, rebuild, remembered
 from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh
@@ -73,6 +74,11 @@ class Change:
     def pads(self) -> bool:
         """Whether there is padding."""
         return prod(self.new.shape) > prod(self.old.shape)
+
+    @property
+    def layout(self) -> Layout:
+        """How the buffer will lie, as it is to the reader of the program."""
+        return Layout(self.old.shape, self.index_map, self.new.shape, self.pad_value.encoded)
 
     @cached_property
     def inverse(self) -> IndexMap:

@@ -94,7 +94,7 @@ def canonical(func: PrimFunc) -> PrimFunc:
     bound = [name for name in dict.fromkeys((*given, *bound_names(func.body))) if name != (True, func.body.name)]
     found = {name: f"{'b' if name[0] else 'v'}{number}" for number, name in enumerate(bound)}
     renamed: PrimFunc = _rename(func, found)
-    layouts = tuple(replace(layout, param=found[False, layout.param]) for layout in func.layouts)
+    layouts = tuple((found[False, name], layout) for name, layout in func.layouts)
     return replace(renamed, name="program", layouts=layouts)
 
 

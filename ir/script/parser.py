@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from ..expr import Buffer, Var
-from ..stmt import Block, Layout, Module, PrimFunc, Stmt
+from ..layout.layout import Layout
+from ..stmt import Block, Layouts, Module, PrimFunc, Stmt
 from ..syntax.base import NAMESPACES, Scope, ScriptError, Source, called, dotted
 from ..syntax.constants import attributes, constant
 from ..syntax.intrinsics import is_dtype
@@ -239,17 +240,27 @@ class _FunctionParser:
             return items
         raise self.error(self.node, f"the attribute `{key}` must be a dictionary of names, but is {value!r}")
 
-    def _layouts(self) -> tuple[Layout, ...]:
+    def _layouts(self) -> Layouts:
         """``{param: (logical shape, index map, pad value)}`` as layouts."""
-        found = []
+        found: list[tuple[str, Layout]] = []
         for name, fields in self._pairs("layouts", self.attrs.get("layouts", ())):
             match fields:
                 case (tuple() as shape, str() as index_map, str() as pad) if all(type(e) is int for e in shape):
-                    found.append(Layout(name, shape, index_map, pad))
+                    found.append((name, self._layout(name, shape, index_map, pad)))
                 case _:
                     form = "`(logical shape, index map, pad value)`"
                     raise self.error(self.node, f"the layout of `{name}` must be {form}")
         return tuple(found)
+
+    def _layout(self, name: str, shape: tuple[int, ...], index_map: str, pad: str) -> Layout:
+        """The layout of a buffer parameter."""
+        buffer = self.params.get(name)
+        if not isinstance(buffer, Buffer):
+            raise self.error(self.node, f"a layout names `{name}`, which is no buffer parameter")
+        try:
+            return Layout.parse(shape, index_map, pad, buffer.shape)
+        except ValueError as error:
+            raise self.error(self.node, f"the layout of `{name}`: {error}") from None
 
     # ------------------------------------------------------------ parameters
 

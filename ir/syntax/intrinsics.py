@@ -16,16 +16,18 @@ from typing import Any, Union
 from .. import dtypes
 from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Undef, const
 from ..functions import (
-    BIT_CALLS,
     DOT_CALLS,
+    INTEGER_CALLS,
     LOAD_WITHIN,
     MASKED_LOAD,
     MATH_CALLS,
     MULTIPLY_ACCUMULATE,
     PAIR_CALLS,
     PREFETCH,
+    REINTERPRET,
     STATEMENT_CALLS,
     SUBGROUP_CALLS,
+    TO_INT_CALLS,
 )
 
 Operand = Union[Expr, int, float, bool]
@@ -155,7 +157,7 @@ def _of_load(name: str, load: Operand) -> Expr:
 
 
 def _math(name: str, *args: Operand) -> Expr:
-    wanted = {"fma": 3, MULTIPLY_ACCUMULATE: 3, "pow": 2}.get(name, 1)
+    wanted = {"fma": 3, MULTIPLY_ACCUMULATE: 3, "pow": 2, "fmod": 2}.get(name, 1)
     if len(args) != wanted:
         raise TypeError(f"takes {wanted} argument{'s' * (wanted > 1)}, but got {len(args)}")
     operands = match(*args)
@@ -172,6 +174,20 @@ def _integers(name: str, *args: Operand) -> Expr:
     return Call(name, operands, operands[0].dtype)
 
 
+def _bitwise_not(value: Operand) -> Expr:
+    """All bits the other way round: ``a xor -1``, or the largest number of a type without signs."""
+    (a,) = match(value)
+    if not dtypes.is_int(a.dtype):
+        raise ValueError(f"takes an integer, but got a {a.dtype}")
+    low, high = dtypes.int_range(a.dtype)
+    return Call("bitwise_xor", (a, finish(high if low == 0 else -1, a.dtype)), a.dtype)
+
+
+def _reinterpret(dtype: str, value: Operand) -> Expr:
+    dtypes.split_dtype(dtype)
+    return Call(REINTERPRET, (finish(value),), dtype)
+
+
 def _words(name: str, a: Operand, b: Operand, c: Operand) -> Expr:
     """A dot product of words, added to a number of another type, which the result has."""
     total = finish(c, "float32")
@@ -181,6 +197,11 @@ def _words(name: str, a: Operand, b: Operand, c: Operand) -> Expr:
 def _of_subgroup(name: str, value: Operand) -> Expr:
     part = finish(value)
     return Call(name, (part,), part.dtype)
+
+
+def _to_int(name: str, value: Operand) -> Expr:
+    real = finish(value, "float32")
+    return Call(name, (real,), dtypes.with_lanes("int32", dtypes.lanes(real.dtype)))
 
 
 def _statement(name: str) -> Expr:
@@ -314,8 +335,11 @@ TABLE: dict[str, Callable[..., Expr]] = {
     **{name: partial(_math, name) for name in (*MATH_CALLS, MULTIPLY_ACCUMULATE)},
     **{name: partial(_of_subgroup, name) for name in SUBGROUP_CALLS.values()},
     **{name: partial(_statement, name) for name in STATEMENT_CALLS},
-    **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
+    **{name: partial(_integers, name) for name in (*INTEGER_CALLS, *DOT_CALLS)},
+    "bitwise_not": _bitwise_not,
+    REINTERPRET: _reinterpret,
     **{name: partial(_words, name) for name in PAIR_CALLS},
+    **{name: partial(_to_int, name) for name in TO_INT_CALLS},
 }
 TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ...errors import ProgramError
 from .. import dtypes
+from ..arith.integer_calls import as_arithmetic
 from ..arith.intervals import nothing_known
 from ..arith.simplifier import simplifier_for
 from ..context import Context, below
@@ -250,7 +251,9 @@ class _SetView:
         if isinstance(node, Var):
             known = node in self._known or not dtypes.is_int(node.dtype)
             return node if known else self._fresh(node.name, node, dtypes.element(node.dtype), None)
-        if isinstance(node, Load) or (isinstance(node, Call) and node.name != "if_then_else"):
+        is_opaque = isinstance(node, Call) and node.name != "if_then_else" and as_arithmetic(node) is None
+        if is_opaque or isinstance(node, Load):
+            assert isinstance(node, Expr)
             return self._fresh("value", node, dtypes.element(node.dtype), None) if dtypes.is_int(node.dtype) else node
         new: Node = rebuild(node, self._scalar)
         return new

@@ -150,12 +150,15 @@ class FunctionVerifier:
 
     def _layouts(self) -> None:
         seen: set[str] = set()
-        for layout in self.func.layouts:
-            if layout.param in seen or layout.param not in self.buffers:
-                raise self.fail(10, f"a layout names `{layout.param}`, which is no buffer parameter or has one already")
+        shapes = {buffer.name: buffer.shape for buffer in self.func.buffers}
+        for name, layout in self.func.layouts:
+            if name in seen or name not in shapes:
+                raise self.fail(10, f"a layout names `{name}`, which is no buffer parameter or has one already")
             if not layout.logical_shape or min(layout.logical_shape) < 1:
-                raise self.fail(10, f"the logical shape of `{layout.param}` is {layout.logical_shape}")
-            seen.add(layout.param)
+                raise self.fail(10, f"the logical shape of `{name}` is {layout.logical_shape}")
+            if layout.physical_shape != shapes[name]:
+                raise self.fail(10, f"`{name}` has the shape {shapes[name]}, its layout {layout.physical_shape}")
+            seen.add(name)
 
     # ------------------------------------------------------------ memory
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from ..caches import cached
 from ..expr import Buffer
+from ..layout.layout import Layout
 from ..script.programs import Program, program_of
-from ..stmt import Layout, Module, PrimFunc
+from ..stmt import Module, PrimFunc
 from .catalogue import RULES, VerifyError, listing
 from .function import FunctionVerifier, describe
 
@@ -40,12 +41,11 @@ def verify(program: Program) -> None:
 def _shared_buffers(module: Module) -> None:
     seen: dict[str, tuple[str, Buffer, Layout | None]] = {}
     for func in module.functions:
-        layouts = {layout.param: layout for layout in func.layouts}
         for buffer in func.buffers:
-            owner, first, layout = seen.setdefault(buffer.name, (func.name, buffer, layouts.get(buffer.name)))
+            owner, first, layout = seen.setdefault(buffer.name, (func.name, buffer, func.layout_of(buffer.name)))
             if buffer != first:
                 raise VerifyError(14, f"`{owner}` and `{func.name}` share the buffer `{buffer.name}`, but one declares "
                                   f"it as {describe(first)}, the other as {describe(buffer)}")  # fmt: skip
-            if layout != layouts.get(buffer.name):
+            if layout != func.layout_of(buffer.name):
                 raise VerifyError(14, f"`{owner}` and `{func.name}` give the buffer `{buffer.name}` that they share "
                                   "different layouts")  # fmt: skip

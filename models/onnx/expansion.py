@@ -39,6 +39,8 @@ def body_of(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
     except (RuntimeError, ValueError):
         return None
     parts = [node_of(proto) for proto in model.graph.node]
+    if node.op == "MeanVarianceNormalization":
+        parts = _with_positive_variance(parts)
     if any(part.op == node.op and part.domain == node.domain for part in parts):
         return None
     imported = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
@@ -59,6 +61,19 @@ def body_of(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
         else part
         for part in made
     ]
+
+
+def _with_positive_variance(parts: list[ModelNode]) -> list[ModelNode]:
+    """``Sqrt(Sub(E[x^2], E[x]^2))`` with the difference's absolute value, since rounding may make it negative."""
+    variances = {name for part in parts if part.op == "Sub" for name in part.outputs}
+    made: list[ModelNode] = []
+    for part in parts:
+        if part.op == "Sqrt" and part.inputs[0] in variances:
+            positive = f"{part.inputs[0]}_positive"
+            made.append(model_node("Abs", "", positive, part.inputs, [positive], []))
+            part = replace(part, inputs=(positive,))
+        made.append(part)
+    return made
 
 
 def _with_defaults(node: ModelNode, schema: onnx.defs.OpSchema) -> ModelNode:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from onnx import ModelProto
 
 from ..inputs import Given, Shapes
-from ..network import Branches, Foreign, Lookup, Network, Operator
+from ..network import Branches, Cut, Foreign, Lookup, Network, Operator
 from ..network import Node as NetworkNode
 from ..operators.algebra import in_integers
 from ..operators.building import network_of, programs
@@ -73,7 +73,7 @@ def _called(node: NetworkNode) -> str:
     """What a node became."""
     if isinstance(node, Operator):
         return node.func.name
-    return {Foreign: "foreign", Lookup: "a table of texts", Branches: "two networks"}[type(node)]
+    return {Foreign: "foreign", Lookup: "a table of texts", Branches: "two networks", Cut: "cut"}[type(node)]
 
 
 def _built(graph: ModelGraph, node: Node, fates: list[Fate]) -> list[NetworkNode]:
@@ -84,6 +84,8 @@ def _built(graph: ModelGraph, node: Node, fates: list[Fate]) -> list[NetworkNode
         return [Branches(name, _branches(node, name, fates), node.inputs, outputs)]
     if node.domain == OWN_DOMAIN and node.op == "Lookup":
         return [Lookup(name, node.values["table"], node.inputs, outputs)]
+    if node.domain == OWN_DOMAIN and node.op == "Cut":
+        return [Cut(name, node.values["axis"], node.inputs, outputs)]
     with refusing(node):
         built = programs(graph, node)
     if built is not None:

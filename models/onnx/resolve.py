@@ -26,6 +26,7 @@ from ..network import Array
 from ..operators import BUILDERS
 from ..operators.graph import OWN_DOMAIN, Node, Type
 from .choosing import choice
+from .counting import Counted, counting, cut_of, following
 from .definition import as_defined
 from .definitions import defined, is_of_onnx
 from .expansion import body_of, expanded
@@ -86,7 +87,8 @@ def resolve(model: ModelProto, weights: Weights, inputs: Given) -> ModelGraph:
 class _Resolver:
     """Builds a graph node by node.
 
-    `alias` has the names of what was found to be another tensor, `lists` the tensors of each sequence.
+    `alias` has the names of what was found to be another tensor, `lists` the tensors of each sequence, `counted` what
+    is known of results of which only contents say how long they are.
     """
 
     def __init__(self, graph: ModelGraph, weights: Weights) -> None:
@@ -95,6 +97,7 @@ class _Resolver:
         self.alias: dict[str, str] = {}
         self.used: set[str] = set()
         self.lists: dict[str, list[str]] = {}
+        self.counted: dict[str, Counted] = {}
         self.folded = 0
 
     def run(self, proto: GraphProto, inputs: Given) -> None:
@@ -124,6 +127,11 @@ class _Resolver:
                 graph.types[name] = around.types[name]
                 graph.inputs = (*graph.inputs, name)
         self._nodes(proto)
+        if any(node.op == "Cut" and node.domain == OWN_DOMAIN for node in graph.nodes):
+            raise ModelProblem(
+                f"the shape of a result of the branch `{proto.name}` depends on the contents of its inputs; such a "
+                "model cannot be compiled"
+            )
 
     def _nodes(self, proto: GraphProto) -> None:
         """Visit the nodes of a graph, each after those whose results it reads, and name its outputs."""
@@ -144,6 +152,11 @@ class _Resolver:
     def _output(self, name: str, outputs: Sequence[str]) -> str:
         """A tensor of this very name for an output that is another name of something."""
         source = self.alias.get(name, name)
+        if source in self.counted:
+            made = cut_of(name, self.counted[source], self.graph)
+            self.graph.types[name] = made.values["result"]
+            self.graph.nodes.append(made)
+            return name
         if source not in self.graph.types:
             raise ModelProblem(f"nothing in the model computes its output `{name}`")
         if source == name:
@@ -177,17 +190,14 @@ class _Resolver:
             for part in made:
                 self.visit(part)
             return
-        for name in node.reads:
-            if name not in graph.types:
-                raise invalid(node, f"it reads `{name}`, which nothing before it computes")
-        for name in node.outputs:
-            if name and (name in graph.types or name in self.alias):
-                raise invalid(node, f"it writes `{name}`, which there is already")
+        if self._follows(node):
+            return
+        self._refuse_names(node)
         known = {name: graph.constants[name] for name in node.reads if name in graph.constants}
         if node.op == "If" and not node.domain:
             self._if(node)
             return
-        if node.domain == OWN_DOMAIN:
+        if node.domain == OWN_DOMAIN:  # which `Parts.own` makes
             graph.types[node.outputs[0]] = node.values["result"]
             graph.nodes.append(node)
             return
@@ -210,6 +220,8 @@ class _Resolver:
             return
         if self._is_empty(node, types) or (is_foldable(node, types, known, self.folded) and self._fold(node, types)):
             return
+        if self._counts(node):
+            return
         inner = as_integers(node, graph, types[0]) or expanded(node, graph) or unrolled(node, graph, known)
         if inner is not None and self._taken_apart(node, inner, types):
             return
@@ -219,6 +231,50 @@ class _Resolver:
             if name and found is not None:
                 graph.types[name] = found
         graph.nodes.append(node)
+
+    def _refuse_names(self, node: ModelNode) -> None:
+        """Raise ModelProblem for a node that reads what nothing computes, or writes what there is."""
+        for name in node.reads:
+            if name not in self.graph.types:
+                raise invalid(node, f"it reads `{name}`, which nothing before it computes")
+        for name in node.outputs:
+            if name and (name in self.graph.types or name in self.alias or name in self.counted):
+                raise invalid(node, f"it writes `{name}`, which there is already")
+
+    def _counts(self, node: ModelNode) -> bool:
+        """Take apart a node whose results are as long as contents say; False for any other."""
+        made = counting(node, self.graph)
+        if made is not None:
+            self._counted(node, *made)
+        return made is not None
+
+    def _follows(self, node: ModelNode) -> bool:
+        """Take apart a node that reads such a result; False for any other.  Raises ModelProblem where that cannot be.
+
+        What asks for all dimensions, as Shape does, is of this kind.
+        """
+        first = next((name for name in node.reads if name in self.counted), None)
+        if first is None:
+            return False
+        made = following(node, self.graph, self.counted)
+        if made is None:
+            raise ModelProblem(
+                f"the shape of `{first}`, which the node {node} reads, depends on the contents of the model's inputs; "
+                "nothing but elements of it can be computed"
+            )
+        self._counted(node, *made)
+        return True
+
+    def _counted(self, node: ModelNode, parts: Sequence[ModelNode], found: Mapping[str, Counted]) -> None:
+        """Visit the nodes that take the place of one, some of whose results are `found` to count in part."""
+        self.used.update(name for part in parts for name in (*part.reads, *part.outputs))
+        self.used.update(name for counted in found.values() for name in (counted.whole, counted.count))
+        for part in parts:
+            self.visit(part)
+        for name, counted in found.items():
+            whole, count = (self.alias.get(inner, inner) for inner in (counted.whole, counted.count))
+            self.counted[name] = replace(counted, whole=whole, count=count)
+        self.graph.note(node, f"written as {', '.join(dict.fromkeys(part.op for part in parts))}, and a count")
 
     def _if(self, node: ModelNode) -> None:
         """The branch that a known condition takes in the place of an If, else a choice between both."""
@@ -273,11 +329,11 @@ class _Resolver:
         """A function that brings the graph and this resolver back to their state at this call."""
         graph = self.graph
         before = dict(graph.types), dict(graph.constants), list(graph.nodes), list(graph.notes), dict(graph.quantised)
-        alias, used, folded = dict(self.alias), set(self.used), self.folded
+        alias, used, folded, counted = dict(self.alias), set(self.used), self.folded, dict(self.counted)
 
         def restore() -> None:
             graph.types, graph.constants, graph.nodes, graph.notes, graph.quantised = before
-            self.alias, self.used, self.folded = alias, used, folded
+            self.alias, self.used, self.folded, self.counted = alias, used, folded, counted
 
         return restore
 

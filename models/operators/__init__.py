@@ -12,6 +12,7 @@ from . import (
     bytewise,
     convolutions,
     determinants,
+    few_bits,
     indexing,
     integers,
     movement,
@@ -27,13 +28,14 @@ from . import (
     scattering,
     selection,
     signal,
+    suppression,
     trees,
 )
 from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers, bytewise, recurrent, selection, scattering, sampling, signal, determinants, trees,
+    integers, bytewise, few_bits, recurrent, selection, scattering, sampling, signal, determinants, suppression, trees,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

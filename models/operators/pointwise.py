@@ -8,10 +8,11 @@ from functools import reduce
 
 import numpy as np
 
-from ...ir.dtypes import is_float, is_int
+from ...ir.dtypes import bits, is_float, is_int, is_storage
 from ...space.workloads.text import element, literal
 from .functions import acosh, asinh, hyperbolic, mish, odd, sign, sinh, softplus
 from .graph import OWN_DOMAIN
+from .narrow import FLOATS8, saturated
 from .site import Builder, Built, Site, letters, new_program, rounding
 
 Text = Callable[[Sequence[str], str], str]
@@ -165,8 +166,14 @@ _UNARY: Mapping[str, Builder] = {
         )
     ),
     "Not": _unary("logical_not", lambda x, n, s: f"not {x}", "b"),
-    "BitwiseNot": _unary("bitwise_not", lambda x, n, s: f"{n(255 if s.dtype() == 'uint8' else -1)} - {x}", "i"),
+    "BitwiseNot": _unary("bitwise_not", lambda x, n, s: f"T.bitwise_not({x})", "i"),
     "Identity": _unary("copy", lambda x, n, s: x, "fib"),
+    "Sin": _unary("sin", lambda x, n, s: f"T.sin({x})"),
+    "Cos": _unary("cos", lambda x, n, s: f"T.cos({x})"),
+    "Tan": _unary("tan", lambda x, n, s: f"T.sin({x}) / T.cos({x})"),
+    "Asin": _unary("asin", lambda x, n, s: f"T.atan({x} / T.sqrt(({n(1)} - {x}) * ({n(1)} + {x})))"),
+    "Acos": _unary("acos", lambda x, n, s: f"{n(2)} * T.atan(T.sqrt(({n(1)} - {x}) / ({n(1)} + {x})))"),
+    "Atan": _unary("atan", lambda x, n, s: f"T.atan({x})"),
     "Shrink": _unary(
         "shrink",
         lambda x, n, s: f"T.Select({x} < {n(-s.attribute('lambd', 0.5))}, {x} + {n(s.attribute('bias', 0.0))}, "
@@ -192,23 +199,40 @@ def _div(site: Site) -> Built:
         return None
     if is_float(site.dtype()):
         return elementwise(site, "div", lambda x, _: f"{x[0]} / {x[1]}", [0, 1])
-    return elementwise(site, "div", lambda x, t: _truncated(x[0], x[1], t), [0, 1])
-
-
-def _truncated(a: str, b: str, dtype: str) -> str:
-    """Floor division, and one more where that rounded a negative quotient down."""
-    if dtype.startswith("u"):
-        return f"{a} // {b}"
-    zero, one = literal(0, dtype), literal(1, dtype)
-    return f"{a} // {b} + T.Select({a} % {b} != {zero} and ({a} < {zero}) != ({b} < {zero}), {one}, {zero})"
+    return elementwise(site, "div", lambda x, _: f"T.truncdiv({x[0]}, {x[1]})", [0, 1])
 
 
 def _mod(site: Site) -> Built:
-    if not is_int(site.dtype()):
+    """The rest of a division, with the sign of the divisor, or with `fmod`, as floats must have, of the dividend."""
+    if site.dtype() == "bool" or site.dtype(0) != site.dtype(1):
         return None
     if not site.attribute("fmod", 0):
+        if is_float(site.dtype()):
+            return elementwise(site, "mod", _float_mod, [0, 1])
         return elementwise(site, "mod", lambda x, _: f"{x[0]} % {x[1]}", [0, 1])
-    return elementwise(site, "mod", lambda x, t: f"{x[0]} - ({_truncated(x[0], x[1], t)}) * {x[1]}", [0, 1])
+    function = "fmod" if is_float(site.dtype()) else "truncmod"
+    return elementwise(site, "mod", lambda x, _: f"T.{function}({x[0]}, {x[1]})", [0, 1])
+
+
+def _float_mod(x: Sequence[str], dtype: str) -> str:
+    """The rest of floats with the sign of the divisor."""
+    rest, b, zero = f"T.fmod({x[0]}, {x[1]})", x[1], literal(0.0, dtype)
+    return f"T.Select({rest} != {zero} and ({rest} < {zero}) != ({b} < {zero}), {rest} + {b}, {rest})"
+
+
+def _bit_cast(site: Site) -> Built:
+    """The same bits as numbers of another type, which is as wide."""
+    to, given = site.result().dtype, site.dtype()
+    if bits(to) != bits(given) or "bool" in (to, given):
+        return None
+    names = letters(len(site.result().shape))
+    program = new_program("bit_cast", given)
+    program.inputs([("x", site.shape())], given)
+    program.output("y", site.result().shape, to)
+    at = [f"v{a}" for a in names]
+    axes = [(a, e, "S") for a, e in zip(names, site.result().shape, strict=True)]
+    program.add("bit_cast", axes, f"{element('y', at)} = T.reinterpret({to!r}, {element('x', at)})")
+    return [site.operator(program.text(), [0])]
 
 
 def _bits(name: str) -> Builder:
@@ -223,19 +247,11 @@ def _bits(name: str) -> Builder:
 
 
 def _bit_shift(site: Site) -> Built:
-    """Bytes times powers of two, or divided by these; nothing is left where a shift is as long as a byte."""
-    if site.dtype() != "uint8":
+    """Numbers times powers of two, or divided by these; a shift is read as a number without a sign."""
+    if not is_int(site.dtype()) or site.dtype(0) != site.dtype(1):
         return None
-    is_left = site.attribute("direction", "") == "LEFT"
-
-    def value(x: Sequence[str], dtype: str) -> str:
-        power = "T.int32(256)"
-        for shift in range(8):
-            power = f"T.Select({x[1]} == T.uint8({shift}), T.int32({1 << shift}), {power})"
-        wide = f"T.Cast('int32', {x[0]})"
-        return f"T.Cast('uint8', {wide} * {power} % T.int32(256))" if is_left else f"{wide} // {power}"
-
-    return elementwise(site, "bit_shift", value, [0, 1], "uint8" if is_left else "int32")
+    name = "shift_left" if site.attribute("direction", "") == "LEFT" else "shift_right"
+    return elementwise(site, name, lambda x, _: f"T.{name}({x[0]}, {x[1]})", [0, 1])
 
 
 def _pow(site: Site) -> Built:
@@ -289,8 +305,21 @@ def _clip(site: Site) -> Built:
 
 
 def _cast(site: Site) -> Built:
-    """Conversions; to bool is not being 0."""
+    """Conversions; to bool is not being 0.
+
+    A float of 8 bits is the nearest one, and its type's end for what is beyond that, but with `saturate` 0.
+    """
     to, given = site.result().dtype, site.dtype()
+    if to in FLOATS8 and given not in FLOATS8:
+        inner = "float64" if given == "float64" else "float32"
+
+        def nearest(x: Sequence[str], dtype: str) -> str:
+            wide = x[0] if dtype == inner else f"T.Cast({inner!r}, {x[0]})"
+            return saturated(wide, to, inner) if site.attribute("saturate", 1) else wide
+
+        return elementwise(site, "cast", nearest, [0], inner)
+    if is_storage(to) and is_float(given) and not is_float(to):  # the lowest bits of whole numbers
+        return elementwise(site, "cast", lambda x, t: f"T.Cast('int32', {x[0]})", [0], "int32")
     if to == "bool":
         return elementwise(
             site, "cast", lambda x, t: x[0] if given == "bool" else f"{x[0]} != {literal(0, t)}", [0], "bool"
@@ -387,6 +416,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "BitwiseOr"): _bits("bitwise_or"),
     ("", "BitwiseXor"): _bits("bitwise_xor"),
     ("", "BitShift"): _bit_shift,
+    ("", "BitCast"): _bit_cast,
     ("", "Max"): _many("maximum", "T.max({a}, {b})"),
     ("", "Min"): _many("minimum", "T.min({a}, {b})"),
     ("", "Sum"): _many("sum", "{a} + {b}", "f"),

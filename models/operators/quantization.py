@@ -1,36 +1,54 @@
-"""Bytes for floats and back: ``x = (q - zero) scale``, with a scale for all or one for each place of a dimension."""
+"""Few bits for floats and back: ``x = (q - zero) scale``.
+
+A scale is that of all elements, of each place of a dimension, or of each block of places.  Integers of 4 to 32 bits
+have a zero point; floats of 8 bits have none, since ONNX says that it is 0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...ir.dtypes import int_range, is_float
 from ...space.workloads.precision import plain
 from ...space.workloads.text import Program, element, literal
 from .integers import in_steps
 from .movement import point
+from .narrow import FLOATS8, saturated
 from .site import Builder, Built, Site
+
+STEPS = ("int4", "uint4", "int8", "uint8", "int16", "uint16")
+"""Integers that floats are quantised to."""
+SCALES = ("float32", "float16", "bfloat16")
 
 
 def _loads(site: Site) -> tuple[Program, list[str], list[str], list[int]] | None:
-    """A program with the parameters, loads of its operands, the iterators and the inputs; None for blocks of scales."""
-    shape, scale = site.shape(), site.shape(1)
-    if (
-        site.attribute("block_size", 0)
-        or len(scale) > 1
-        or any(site.has(at) and site.shape(at) != scale for at in (2,))
-    ):
+    """A program with the parameters, loads of its operands, the iterators and the inputs; None for other scales."""
+    shape, scale, size = site.shape(), site.shape(1), int(site.attribute("block_size", 0))
+    if site.has(2) and site.shape(2) != scale and not {site.shape(2), scale} <= {(), (1,)}:
         return None
     axis = site.axis(default=1) if shape else 0
-    if scale not in ((), (1,)) and (axis >= len(shape) or scale != shape[axis : axis + 1]):
-        return None
     names = point(len(shape))
-    at = [] if not scale else ["0"] if scale == (1,) else [names[axis]]
+    if size:
+        blocks = tuple(-(-extent // size) if d == axis else extent for d, extent in enumerate(shape))
+        if scale != blocks:
+            return None
+        at = [f"{name} // {size}" if d == axis else name for d, name in enumerate(names)]
+    elif scale in ((), (1,)):
+        at = []
+    elif len(scale) == 1 and axis < len(shape) and scale == shape[axis : axis + 1]:
+        at = [names[axis]]
+    else:
+        return None
     program = Program(site.node.op.lower(), plain(site.dtype()))
     passed = [k for k in (0, 1, 2) if site.has(k)]
+    if FLOATS8.count(site.dtype()) or FLOATS8.count(site.result().dtype):
+        passed = passed[:2]
     for k, name in zip(passed, ("x", "scale", "zero"), strict=False):
         program.inputs([(name, site.shape(k))], site.dtype(k))
     program.output("y", site.result().shape, site.result().dtype)
-    loads = [element("x", names), *(element(name, at) for name in ("scale", "zero")[: len(passed) - 1])]
+    loads = [element("x", names)]
+    for k, name in zip(passed[1:], ("scale", "zero"), strict=False):
+        loads.append(element(name, at or ["0"] * len(site.shape(k))))
     return program, loads, names, passed
 
 
@@ -42,23 +60,32 @@ def _finished(site: Site, program: Program, names: list[str], passed: list[int],
 
 def _quantize(site: Site) -> Built:
     """``q = clip(round(x / scale) + zero)``, where a half is rounded to the even neighbour."""
-    kind, made = site.result().dtype, _loads(site)
-    if made is None or kind not in ("int8", "uint8") or site.dtype() != "float32" or site.dtype(1) != "float32":
+    kind, given, made = site.result().dtype, site.dtype(), _loads(site)
+    if made is None or kind not in (*STEPS, *FLOATS8) or given not in SCALES or site.dtype(1) != given:
+        return None
+    if site.attribute("precision", 0):
         return None
     program, loads, names, passed = made
+    quotient = f"{loads[0]} / {loads[1]}"
+    wide = quotient if given == "float32" else f"T.Cast('float32', {quotient})"
+    if kind in FLOATS8:
+        value = saturated(wide, kind) if site.attribute("saturate", 1) else wide
+        return _finished(site, program, names, passed, f"T.Cast({kind!r}, {value})")
     zero = f"T.Cast('int32', {loads[2]})" if len(loads) > 2 else literal(0, "int32")
-    return _finished(site, program, names, passed, in_steps(f"{loads[0]} / {loads[1]}", kind, zero))
+    low, high = int_range(kind)
+    return _finished(site, program, names, passed, in_steps(wide, kind, zero, (low - high - 1, high - low + 1)))
 
 
 def _dequantize(site: Site) -> Built:
-    made = _loads(site)
-    if made is None or site.dtype() not in ("int8", "uint8", "int32", "int16") or site.result().dtype != "float32":
+    made, kind, scale, result = _loads(site), site.dtype(), site.dtype(1), site.result().dtype
+    if made is None or kind not in (*STEPS, "int32", *FLOATS8) or scale not in SCALES or not is_float(result):
         return None
     program, loads, names, passed = made
     text = f"T.Cast('float32', {loads[0]})"
     if len(loads) > 2:
         text = f"({text} - T.Cast('float32', {loads[2]}))"
-    return _finished(site, program, names, passed, f"{text} * {loads[1]}")
+    text += f" * {loads[1]}" if scale == "float32" else f" * T.Cast('float32', {loads[1]})"
+    return _finished(site, program, names, passed, text if result == "float32" else f"T.Cast({result!r}, {text})")
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...ir.caches import cached
-from ...ir.dtypes import SCALAR_TYPES
+from ...ir.dtypes import SCALAR_TYPES, is_float, is_storage
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
 from ...ir.verify.rules import verify
@@ -128,7 +128,9 @@ def is_native(found: Type) -> bool:
 
 
 def rounding(dtype: str) -> Precision:
-    """What element-wise programs compute in: halves in float32, everything else in itself."""
+    """What element-wise programs compute in: halves in float32, what is only kept in a wider type, others in itself."""
+    if is_storage(dtype):
+        return Precision(dtype, "float32" if is_float(dtype) else dtype.replace("int4", "int8"), dtype)
     return precision(dtype) if dtype in ("float16", "bfloat16") else plain(dtype)
 
 

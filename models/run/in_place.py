@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ...backends.data import same_memory
 from ...ir.deadline import OutOfTime, has_deadline, look
 from ...ir.target import Target
 from ...search.workers import kernel_cache
@@ -90,7 +89,7 @@ def _pairs(
             one, other = network.tensors[name], network.tensors[result]
             alike = one.dtype == other.dtype and one.nbytes == other.nbytes
             layouts = sharing.layouts
-            if result not in fixed and alike and same_memory(layouts[name].argument, layouts[result].argument):
+            if result not in fixed and alike and layouts[name].layout.same_memory(layouts[result].layout):
                 yield read, written
 
 

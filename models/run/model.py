@@ -24,8 +24,10 @@ from ...forks import renewed_in_children
 from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
 from ...ir.markup import table
-from ..evaluate import chosen, looked_up, run_foreign
-from ..network import Branches, Called, Foreign, Lookup, Network, Operator, Tensor, problems
+from ...ir.numbers import BITS, HALF_BYTES, is_passed_as
+from ..evaluate import chosen, cut, looked_up
+from ..fallback import run_foreign
+from ..network import Branches, Called, Cut, Foreign, Lookup, Network, Operator, Tensor, problems
 from .plan import plan
 from .report import Row, report
 
@@ -46,7 +48,8 @@ class Model:
 
     Inputs come in the order of `inputs`, or by name, and are C-contiguous arrays of exactly the declared shape and
     type; outputs come in the order of `outputs`, a single one alone.  A call with a dict gives a dict.  Nothing but
-    outputs without an `out` is allocated.  Calls from several threads wait for each other.
+    outputs without an `out` is allocated.  Of an output whose length is computed, `outputs` tell the largest, and what
+    comes back is the part of it that there is.  Calls from several threads wait for each other.
     """
 
     def __init__(self, network: Network, kernels: Mapping[str, Kernel], target: Target) -> None:
@@ -65,6 +68,7 @@ class Model:
             if isinstance(node, Branches)
         }
         self._segments = self._cut()
+        self._cuts = {node.outputs[0] for node in network.nodes if isinstance(node, Cut)}.intersection(network.outputs)
         self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
@@ -142,7 +146,16 @@ class Model:
             for segment in self._segments:
                 segment(profile)
             self._moves.take(arrays, results)
-        return tuple(results) if out is None else tuple(out)
+            found = [self._counted(name, result) for name, result in zip(self.network.outputs, results, strict=True)]
+        return tuple(found) if out is None or self._cuts else tuple(out)
+
+    def _counted(self, name: str, result: Array) -> Array:
+        """The part of an output that there is, where its length was computed (`network.Cut`)."""
+        if name not in self._cuts:
+            return result
+        part = result[tuple(map(slice, self.values[name].shape))]
+        part[...] = self.values[name]
+        return part
 
     def _checked_results(self, inputs: Sequence[Array], out: Sequence[Any]) -> list[Array]:
         if len(out) != len(self._results):
@@ -271,6 +284,8 @@ class Model:
                 found = run_foreign(node, arrays)
             elif isinstance(node, Lookup):
                 found = {node.outputs[0]: looked_up(node, arrays[node.inputs[0]])}
+            elif isinstance(node, Cut):
+                found = {node.outputs[0]: cut(node, *(arrays[name] for name in node.inputs))}
             else:
                 model = inner[chosen(node, arrays[node.inputs[0]])]
                 assert model is not None
@@ -293,7 +308,7 @@ class Model:
         argument = lying.argument
         raw = self._chain.read(self.plan.places[name], lying.nbytes).view(numpy_dtype(argument.dtype))
         found = unpack(argument, raw.reshape(argument.physical_shape))
-        return found.view("bfloat16") if argument.dtype == "bfloat16" else found
+        return found.view(argument.dtype) if argument.dtype in (*BITS, *HALF_BYTES) else found
 
     def _write(self, name: str, array: Array) -> None:
         """Put a tensor, as the network has it, where it belongs."""
@@ -316,7 +331,7 @@ class _Expected:
     """What an array of the caller must be; one that no program touches may have any type that NumPy knows."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str, native: bool) -> None:
-        self.name, self.shape, self.native = name, shape, native
+        self.name, self.shape, self.told, self.native = name, shape, dtype, native
         self.dtype = numpy_dtype(dtype) if native else np.dtype(dtype)
 
     def empty(self) -> Array:
@@ -324,7 +339,7 @@ class _Expected:
         return np.empty(self.shape, self.dtype)
 
     def checked(self, array: Any, flags: int) -> Array:
-        """The array, a bfloat16 one as its bits.  Raises TypeError or ValueError for what does not fit."""
+        """The array, one of ml_dtypes as what kernels take.  Raises TypeError or ValueError for what does not fit."""
         if type(array) is np.ndarray and array.dtype == self.dtype and array.shape == self.shape:  # noqa: SIM102
             if array.flags.num & flags == flags:
                 return array
@@ -332,8 +347,8 @@ class _Expected:
             array = np.asarray(array)
         if not isinstance(array, np.ndarray):
             raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
-        if self.native and array.dtype.name == "bfloat16" and self.dtype == np.uint16:
-            return self.checked(array.view(np.uint16), flags)
+        if self.native and is_passed_as(self.told, array.dtype):
+            return self.checked(array.view(self.dtype), flags)
         if array.dtype != self.dtype:
             raise TypeError(f"`{self.name}` must have dtype {self.dtype}, but got {array.dtype}")
         if array.shape != self.shape:
@@ -393,6 +408,8 @@ class _Moves:
     def take(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
         """After a run."""
         for number, name in self._copied_out:
+            if name in self._model._cuts:
+                continue
             if name in self._inputs:
                 value = inputs[self._inputs[name]]
             elif name in self._model.plan.lent:
@@ -401,7 +418,8 @@ class _Moves:
                 value = self._model._read(name)
             if value.shape != out[number].shape:
                 raise UsageError(f"the output `{name}` came out as {list(value.shape)}, not {list(out[number].shape)}")
-            out[number][...] = value if value.dtype.name != "bfloat16" else value.view(out[number].dtype)
+            special = value.dtype.name in (*BITS, *HALF_BYTES)
+            out[number][...] = value.view(out[number].dtype) if special else value
         for _, _, block in self._attached:
             self._attach(block, None)
 

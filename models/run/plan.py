@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...backends.artifact import Argument
-from ...backends.data import Array, is_in_place, pack
+from ...backends.data import Array, pack
 from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ...backends.kernel import BACKENDS
+from ...ir.layout.layout import Layout
 from ...ir.target import Target
 from ..network import Network, Operator
 from ..views import Sharing, sharing_of
@@ -119,9 +120,9 @@ def _spans(
 
 def _constants(
     network: Network, kernels: Mapping[str, Kernel], alignment: int
-) -> tuple[dict[tuple[str, str, tuple[int, ...], str], Place], list[tuple[Place, Array]]]:
+) -> tuple[dict[tuple[str, Layout], Place], list[tuple[Place, Array]]]:
     """A place for every constant in every layout that a kernel wants, and the packed arrays."""
-    places: dict[tuple[str, str, tuple[int, ...], str], Place] = {}
+    places: dict[tuple[str, Layout], Place] = {}
     packed: list[tuple[Place, Array]] = []
     end = 0
     for node in network.nodes:
@@ -138,15 +139,14 @@ def _constants(
 
 
 def _bits(array: Array, dtype: str) -> Array:
-    """A constant as NumPy holds elements of its type; bfloat16 as its bits."""
+    """A constant as NumPy holds elements of its type; floats that it does not have as their bits."""
     held = numpy_dtype(dtype)
     return array if array.dtype == held else array.view(held)
 
 
-def _key(name: str, argument: Argument) -> tuple[str, str, tuple[int, ...], str]:
-    if is_in_place(argument):
-        return name, "", (), ""
-    return name, argument.index_map, argument.physical_shape, argument.pad_value
+def _key(name: str, argument: Argument) -> tuple[str, Layout]:
+    layout = argument.layout
+    return name, Layout.plain(layout.logical_shape) if layout.is_in_place else layout
 
 
 def _call(
@@ -154,7 +154,7 @@ def _call(
     node: Operator,
     kernel: Kernel,
     places: Mapping[str, Place],
-    constants: Mapping[tuple[str, str, tuple[int, ...], str], Place],
+    constants: Mapping[tuple[str, Layout], Place],
     arena: Arena,
 ) -> Call:
     found = [

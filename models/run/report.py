@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...backends.artifact import Argument
-from ...backends.data import is_in_place
 from ...backends.executable import Memory
 from ...ir.expr import Call, Const, Expr, Load
 from ...ir.stmt import stores
@@ -25,8 +23,8 @@ class Row:
     """One operator of a model.
 
     `program` is the name of its program, or its ONNX type where that runs by the reference implementation (`origin`
-    "fallback"); other origins are "tuned", "estimated" and "untuned", "called" of branches and look-ups of texts, which
-    Python calls, and "view" of an operator that has nothing to do
+    "fallback"); other origins are "tuned", "estimated" and "untuned", "called" of branches, look-ups of texts and cuts,
+    which Python does, and "view" of an operator that has nothing to do
     because its tensors lie in one another.  `recorded_us` is what the kernel took when it was tuned by itself.
     `layouts` has a text for each tensor that it passes, constants left out; `copied` are the bytes that it moves
     without computing: its own intermediates, and all of an operator that only moves.
@@ -70,7 +68,7 @@ def _row(
         names = [name for name in (*node.inputs, *node.outputs) if name and name not in network.constants]
         layouts = tuple(f"{name}: as given" for name in names)
         return Row(node.name, node.op, seconds * 1e6, share, origin, "", None, layouts, 0, False, 0.0, None)
-    lying = tuple(f"{n}: {layout_text(a)}" for n, a in arguments_of(node) if n not in network.constants)
+    lying = tuple(f"{n}: {a.layout}" for n, a in arguments_of(node) if n not in network.constants)
     if kernel is None:
         return Row(node.name, node.func.name, 0.0, 0.0, "view", "", None, lying, 0, True, 0.0, None)
     task, record = kernel.task, kernel.record
@@ -83,14 +81,6 @@ def _row(
         own + written * moves, moves, task.work.flops / seconds * 1e-9,
         roof.fraction(task, seconds * 1e6) if roof else None,
     )  # fmt: skip
-
-
-def layout_text(argument: Argument) -> str:
-    """How a tensor lies in memory, with what its padding holds."""
-    if is_in_place(argument):
-        return "as given"
-    pad = f", padding {argument.pad_value}" if argument.pads and argument.pad_value else ""
-    return f"{argument.index_map} -> {'x'.join(map(str, argument.physical_shape))}{pad}"
 
 
 def only_moves(func: PrimFunc) -> bool:

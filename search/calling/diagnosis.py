@@ -133,7 +133,7 @@ def diagnose(record: Record, bench: Workbench | None = None, roof: Roof | None =
         found = _built(place, record, compiled=True)
         same = here.key == record.device_key
         if roof is None and same:
-            reply = place.run(MeasureRoof(target=record.device, dtype=record.dtype, deadline=SECONDS))
+            reply = place.run(MeasureRoof(target=record.device, dtype=task.work.peak_dtype, deadline=SECONDS))
             if isinstance(reply, Failed):
                 raise TemporaryError(f"the limits of {record.device.key} could not be measured: {reply.message}")
             roof = reply.roof

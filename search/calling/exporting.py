@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...backends.data import is_in_place
 from ...backends.export.library import Function, Library, single
 from ...backends.export.names import function_name, parameter_names
 from ...backends.lower import lower
+from ...ir.layout.layout import Layout
 from ...space.interface import PACKED_AHEAD
 from .packing import pack_program, unpack_program
 
@@ -43,9 +43,9 @@ def library_of(
     main = single(name, f"Compute {results}", arguments.signature, lower(func, target, strict), held)
     moved = [
         a for a in main.parameters
-        if not a.is_scalar and a.logical_shape and (arguments.interface[a.name] != "fixed" or not is_in_place(a))
+        if not a.is_scalar and a.logical_shape and (arguments.interface[a.name] != "fixed" or not a.layout.is_in_place)
     ]  # fmt: skip
-    constant = [a.name for a in moved if arguments.interface[a.name] in PACKED_AHEAD and not is_in_place(a)]
+    constant = [a.name for a in moved if arguments.interface[a.name] in PACKED_AHEAD and not a.layout.is_in_place]
     called = parameter_names(main.parameters)
     packers = {argument: f"{name}_pack_{called[argument]}" for argument in constant}
     return Library(
@@ -60,9 +60,8 @@ def library_of(
 
 def _mover(argument: Argument, library: str, called: str, target: Target) -> Function:
     """The function that brings an input into the kernel's layout, or an output out of it; C has it as `called`."""
-    logical = replace(argument, name="logical", physical_shape=argument.logical_shape, index_map="", pad_value="")
-    is_moved = not is_in_place(argument)
-    physical = replace(argument if is_moved else logical, name="packed")
+    logical = replace(argument, name="logical", layout=Layout.plain(argument.logical_shape))
+    physical = replace(logical if argument.layout.is_in_place else argument, name="packed")
     if argument.is_output:
         program = lower(unpack_program(argument, target), target)
         pair = (replace(physical, is_output=False), logical)

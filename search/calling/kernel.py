@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...backends.artifact import Argument
-from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
+from ...backends.data import Array, arguments_of, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
@@ -25,8 +25,9 @@ from ...errors import BadRecord, UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir import dtypes
 from ...ir.analysis import count_flops
+from ...ir.layout.layout import Layout
 from ...ir.markup import table
-from ...ir.numbers import bfloat16_bits
+from ...ir.numbers import BITS, HALF_BYTES, is_passed_as, to_storage
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
 from ...space.schedule import Schedule
@@ -197,7 +198,9 @@ class Kernel:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
-        converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
+        converts = any(
+            a.is_scalar or a.dtype in (*BITS, *HALF_BYTES) or self._packs(a) for _, a in self._inputs
+        )
         given = self._as_given(self._inputs), self._as_given(self._outputs)
         self._direct = None if converts else self._memory.direct(*given)
         new = [partial(np.zeros, a.physical_shape, numpy_dtype(a.dtype)) for _, a in given[1]]
@@ -352,16 +355,21 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] in PACKED_AHEAD and not is_in_place(argument)
+        return self.interface[argument.name] in PACKED_AHEAD and not argument.layout.is_in_place
+
+    def _is_physical(self, argument: Argument) -> bool:
+        """Whether the caller gives an argument as the kernel has it in memory."""
+        return self.interface[argument.name] not in PACKED_AHEAD and not argument.layout.is_in_place
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        moved = self.interface[argument.name] not in PACKED_AHEAD and not is_in_place(argument)
-        return argument.physical_shape if moved else argument.logical_shape
+        return argument.physical_shape if self._is_physical(argument) else argument.logical_shape
 
     def _as_given(self, arguments: Numbered) -> Numbered:
         """Numbered arguments with the shapes in which the caller gives them."""
-        return [(number, replace(argument, physical_shape=self._shape(argument))) for number, argument in arguments]
+        given = [argument.layout if self._is_physical(argument) else Layout.plain(argument.logical_shape)
+                 for _, argument in arguments]  # fmt: skip
+        return [(number, replace(argument, layout=k)) for (number, argument), k in zip(arguments, given, strict=True)]
 
     def _given(self, argument: Argument, value: Any) -> Array:
         """An input as an array of the expected shape and of NumPy's own types."""
@@ -400,17 +408,17 @@ def _scalar(argument: Argument, value: Any) -> Array:
         low, high = dtypes.int_range(argument.dtype)
         if value != int(value) or not low <= int(value) <= high:
             raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
-    if argument.dtype == "bfloat16":
-        return np.asarray(bfloat16_bits(np.float32(value))).reshape(1)
+    if argument.dtype in BITS:
+        return np.asarray(to_storage(argument.dtype, np.float32(value))).reshape(1)
     return np.full(1, value, numpy_dtype(argument.dtype))
 
 
 def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
-    """The argument, a C-contiguous array of exactly this shape and dtype; a bfloat16 one as its bits."""
+    """The argument, a C-contiguous array of exactly this shape and dtype; of floats that NumPy has not, their bits."""
     if not isinstance(array, np.ndarray):
         array = _shared(argument, array)
     dtype = numpy_dtype(argument.dtype)
-    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+    if is_passed_as(argument.dtype, array.dtype):
         array = array.view(dtype)
     if array.dtype != dtype:
         raise TypeError(f"`{argument.name}` must have dtype {dtype}, but got {array.dtype}")

@@ -11,9 +11,9 @@ same by one scatter (`backends.data`), for any layout and without a compiler.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...backends.data import is_in_place
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
 from ...space.schedule import Schedule, ScheduleError
@@ -28,19 +28,16 @@ def pack_program(argument: Argument, target: Target) -> PrimFunc:
 
     Padding that may hold anything, or that is never touched, is zero.
     """
-    pad = argument.pad_value if argument.pad_value not in ("", "undef") else "0"
-    value = pad if argument.pads else None
-    physical, name = argument.physical_shape, argument.name
-    func = _copy(argument, f"pack_{name}", f"{name}_logical", name)
-    schedule = Schedule(func)
-    if is_in_place(argument):
+    layout, name = argument.layout, argument.name
+    schedule = Schedule(_copy(argument, f"pack_{name}", f"{name}_logical", name))
+    if layout.is_in_place:
         return _shared(schedule, target)
+    pad = (layout.pad_value if layout.promises else 0) if layout.pads else None
+    layout = replace(layout, pad_value=pad)
     try:
-        schedule.transform_layout(
-            "copy", ("write", 0), argument.index_map, value, physical_shape=physical, rewrite_loops=True
-        )
+        schedule.transform_layout("copy", ("write", 0), layout, rewrite_loops=True)
     except ScheduleError:  # a pad value that reads other elements is written after them
-        schedule.transform_layout("copy", ("write", 0), argument.index_map, value, physical_shape=physical)
+        schedule.transform_layout("copy", ("write", 0), layout)
     return _shared(schedule, target)
 
 
@@ -48,8 +45,8 @@ def unpack_program(argument: Argument, target: Target) -> PrimFunc:
     """A program that copies the memory that a kernel has written to the logical array."""
     name = argument.name
     schedule = Schedule(_copy(argument, f"unpack_{name}", name, f"{name}_logical"))
-    if not is_in_place(argument):
-        schedule.transform_layout("copy", ("read", 0), argument.index_map, physical_shape=argument.physical_shape)
+    if not argument.layout.is_in_place:
+        schedule.transform_layout("copy", ("read", 0), replace(argument.layout, pad_value=None))
     return _shared(schedule, target)
 
 

@@ -24,6 +24,11 @@ POPULATION, GENERATIONS = 2048, 2
 """Candidates that the estimate looks at, and generations of the best of them."""
 FEWEST = 64
 """Candidates of a part."""
+MARGIN = 0.5
+"""How far behind the first candidates of a sketch may be, in octaves of time.
+
+Of 70 programs of three networks those of the sketch that was the best in the end were behind by 0.29 at most.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Promising:
 
 def favourite(space: Space) -> Promising | None:
     """The candidate that the estimate ranks first; None for a space without any.  The same space gives the same one."""
-    found = promising(space, lambda parts: Effort(max(FEWEST, POPULATION // parts), GENERATIONS))
+    found = promising(space, lambda parts: Effort(max(FEWEST, POPULATION // parts), GENERATIONS, MARGIN))
     return max(found, key=lambda best: best.score, default=None)
 
 

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
@@ -23,6 +22,7 @@ from ..tasks.interface import interface_key
 from ..tasks.task import RECORDED_DEVICE
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
+from .place import default_path
 from .record import Record, marked, printable
 from .rows import RACED_FIRST, device_id, dump, is_program, joined, record_of, upsert
 from .run_facts import RunFacts, from_text
@@ -55,15 +55,6 @@ T = TypeVar("T")
 READ_SECONDS = 10.0  # how long a server that does not answer is asked again
 PAGE = 200  # rows that are fetched at once
 RESERVES = 3  # records of a program that are looked at where the best ones do not validate
-
-
-def default_path() -> str:
-    """STRIDESMITH_DB, or ``stridesmith.db`` in the user's data folder."""
-    if given := os.environ.get("STRIDESMITH_DB"):
-        return given
-    import platformdirs
-
-    return str(Path(platformdirs.user_data_dir("stridesmith")) / "stridesmith.db")
 
 
 class Database:

@@ -27,6 +27,7 @@ class Options:
     model: str | None = None
     input: tuple[str, ...] = ()
     precision: str | None = None
+    fallback: str | None = None
     workload: str | None = None
     shape: tuple[str, ...] = ()
     script: str | None = None

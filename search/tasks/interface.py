@@ -84,13 +84,12 @@ def breach(interface: Mapping[str, str], arguments: Iterable[Argument], given: I
 
     `given` are those of the program as it was written, which may have layouts itself; without one they have none.
     """
-    from ...backends.data import is_in_place, same_memory
 
     own = {argument.name: argument for argument in given}
     for argument in arguments:
         at = own.get(argument.name)
-        padded_alike = at is None or is_in_place(at) or argument.pad_value == at.pad_value
-        stays = padded_alike and (is_in_place(argument) if at is None else same_memory(argument, at))
+        padded_alike = at is None or at.layout.is_in_place or argument.layout.pad_value == at.layout.pad_value
+        stays = padded_alike and (argument.layout.is_in_place if at is None else argument.layout.same_memory(at.layout))
         if interface.get(argument.name, "free") == "fixed" and not stays:
             return (
                 f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map or 'plain'}` of shape "

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import DeviceMissing, Interrupted, TemporaryError, UsageError
+from ..records.place import default_path
 from ..workers.cluster import Node, node_here, nodes_of
 from ..workers.hosts import Host, HostProcess, News, RayHost
 from ..workers.ray_calls import RayCalls, RayLost
@@ -200,7 +201,7 @@ class _Runs:
             settings = self.asked[entry]
             here = {
                 "target": place.selector, "address": self.fleet.address, "builders": self._builders, "start": None,
-                "db": str(_file(settings.db) or settings.db or _default_db()),
+                "db": str(_file(settings.db) or settings.db or default_path()),
             }  # fmt: skip
             runs.append(settings.model_copy(update=here).model_dump(mode="json"))
         work.host.start(MEMBER, json.dumps(runs))
@@ -257,14 +258,8 @@ def _file(db: str | None) -> str | None:
     """The path of a database that is a file, which means the same to a process in another folder."""
     from ..records.engine import locate
 
-    path = locate(db or _default_db())[1]
+    path = locate(db or default_path())[1]
     return None if path is None else str(path)
-
-
-def _default_db() -> str:
-    from ..records.database import default_path
-
-    return default_path()
 
 
 @contextmanager

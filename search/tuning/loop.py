@@ -414,7 +414,7 @@ class Loop:
         """What the device can do: `stop_at` needs it from the start, all else has it from the race."""
         self.run.send(events.Phase(phase="measuring the device's limits"))
         self._allow()
-        job = MeasureRoof(target=self.run.task.target, dtype=self.run.task.work.dtype)
+        job = MeasureRoof(target=self.run.task.target, dtype=self.run.task.work.peak_dtype)
         reply = self.run.executor.measure([job])[0]
         if isinstance(reply, Roofed):
             self.run.results.roof = reply.roof

@@ -87,7 +87,7 @@ def final_race(run: Run, roof: bool = True, deadline: float | None = None) -> Ra
     except (TemporaryError, StorageError) as error:
         return replace(outcome, problem=str(error))
     if roof and is_short and run.results.roof is None and has_time_for_roof(run):
-        job = MeasureRoof(target=run.task.target, dtype=run.task.work.dtype)
+        job = MeasureRoof(target=run.task.target, dtype=run.task.work.peak_dtype)
         reply = run.executor.measure([job])[0]
         run.results.roof = reply.roof if isinstance(reply, Roofed) else None
     return outcome
@@ -213,7 +213,7 @@ def race_built(executor: Measuring, task: Task, entrants: Sequence[Entrant], ter
     """Time kernels in turns; each is that of a record, or None's, the untuned program."""
     result, kernels = Race(), [kernel for _, kernel in entrants]
     job = protocol.Race(
-        kernels=tuple(kernels), work=task.name, seed=terms.seed, called=task.called, dtype=task.work.dtype,
+        kernels=tuple(kernels), work=task.name, seed=terms.seed, called=task.called, dtype=task.work.peak_dtype,
         seconds=terms.seconds, roof=terms.roof, first=terms.first,
     )  # fmt: skip
     raced = executor.measure([job])[0]

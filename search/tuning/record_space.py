@@ -292,7 +292,7 @@ def record_space(
     missing = [n for n in range(len(recorder.candidates)) if n not in progress.results]
     if missing:
         raise NoSchedule(f"{len(missing)} candidates failed for reasons outside of them; run the same command again")
-    roofed = executor.measure([MeasureRoof(target=task.target, dtype=task.work.dtype)])[0]
+    roofed = executor.measure([MeasureRoof(target=task.target, dtype=task.work.peak_dtype)])[0]
     roof = roofed.roof if isinstance(roofed, Roofed) else Roof(0.0, 0.0)
     recording = _recording(task, space, features, parts, progress, roof)
     try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import DeviceMissing
+from ...ir import dtypes
 from ..records.status import DEVICE_LOST
 from ..tasks.task import CacheRoof, Roof
 from . import selftest
@@ -266,8 +267,12 @@ def check_device(job: CheckDevice, tick: Tick) -> Done:
 
 
 def _peak_dtype(dtype: str) -> str:
-    """The type whose multiply-adds make the peak for a program's dtype: other ones are summed in float32."""
-    return dtype if dtype in ("float64", "bfloat16") else "float32"
+    """The type whose multiply-adds make the peak for a program's dtype: small floats are summed in float32."""
+    if dtype in ("float64", "bfloat16", "int8", "uint8"):
+        return dtype
+    if not dtypes.is_int(dtype):
+        return "float32"
+    return "int64" if dtypes.bits(dtype) == 64 else "int32"
 
 
 class _Ticking:

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Union, cast, get_a
 from typing import is_typeddict as _is_typeddict
 
 from ...backends.artifact import Argument, Artifact, InNetwork
-from ...errors import StridesmithError
+from ...errors import BadRecord, StridesmithError
 from ...ir.target import Target
 from ..records.status import failure_kind, is_status
 from ..tasks.task import ProgramName, Roof
@@ -373,6 +373,9 @@ def _parsed(text: str | bytes) -> object:
 
 
 def _encoded(value: Any) -> Any:
+    if isinstance(value, Argument):
+        given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {**given, "layout": value.layout.to_json()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: _encoded(getattr(value, f.name)) for f in dataclasses.fields(value)}
         tag = "job" if isinstance(value, Job) else "reply" if isinstance(value, Reply) else None
@@ -392,9 +395,14 @@ def _tagged(tag: str, kinds: Mapping[str, type], data: object, place: str) -> ob
     return _object(kinds[name], {key: item for key, item in data.items() if key != tag}, place or name)
 
 
+class _AsLayout:
+    """`Layout` in annotations: NumPy comes with it, which processes that only hand jobs on do without."""
+
+
 @functools.cache
 def _hints(kind: type) -> dict[str, Any]:
-    return {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
+    hints = get_type_hints(kind, localns={"Layout": _AsLayout})
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
 
 def _object(kind: type, data: object, place: str) -> Any:
@@ -437,6 +445,13 @@ def _decoded(hint: Any, data: object, place: str) -> Any:
         if isinstance(found, hint):
             return found
         raise ProtocolError(f"{place}: a {type(found).__name__} is no {hint.__name__}")
+    if hint is _AsLayout:
+        from ...ir.layout.layout import Layout
+
+        try:
+            return Layout.from_json(data)
+        except BadRecord as error:
+            raise ProtocolError(f"{place} is {error}") from None
     if dataclasses.is_dataclass(hint) or _is_typeddict(hint):
         return _object(cast("type", hint), data, place)
     if hint is float and isinstance(data, int | float) and not isinstance(data, bool):

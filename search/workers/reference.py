@@ -26,7 +26,7 @@ from ...ir.caches import cached
 from ...ir.expr import Buffer, Const, Var, as_int, const, variables
 from ...ir.interpreter.interpret import interpret
 from ...ir.node import rebuild, walk
-from ...ir.numbers import bfloat16_bits, bfloat16_numbers, bfloat16_values, numpy_dtype
+from ...ir.numbers import BITS, from_storage, numbers_of, numpy_dtype, to_storage
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers, stores, written_buffers
 from ...space.workloads import from_func
 from ...space.workloads.retype import with_floats
@@ -49,10 +49,10 @@ def reference_of(func: PrimFunc) -> Reference:
         check_reference(func, wide)
         found = _in_types_given(func, wide)
     found = _between_layouts(func, found) if func.layouts else found
-    halves = [b.name for b in func.buffers if b.dtype == "bfloat16"]
-    if not halves:
+    types = {b.name: b.dtype for b in func.buffers}
+    if BITS.keys().isdisjoint(types.values()):
         return found
-    return lambda arrays: found({name: bfloat16_numbers(a) if name in halves else a for name, a in arrays.items()})
+    return lambda arrays: found({name: numbers_of(types[name], a) for name, a in arrays.items()})
 
 
 def _in_types_given(func: PrimFunc, wide: Reference) -> Reference:
@@ -151,12 +151,12 @@ def _run_of(func: PrimFunc) -> Callable[[dict[str, Array]], None]:
         for index, buffer in enumerate(func.buffers):
             if buffer.name in memory:
                 given = np.ascontiguousarray(memory[buffer.name], numpy_dtype(buffer.dtype))
-                bound.write(index, bfloat16_bits(given) if buffer.dtype == "bfloat16" else given)
+                bound.write(index, np.asarray(to_storage(buffer.dtype, given)))
         bound.run()
         for index, buffer in enumerate(func.buffers):
             if buffer.name in written:
                 found = bound.read(index).reshape(buffer.shape)
-                memory[buffer.name] = bfloat16_values(found) if buffer.dtype == "bfloat16" else found
+                memory[buffer.name] = np.asarray(from_storage(buffer.dtype, found))
 
     return run
 

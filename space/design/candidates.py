@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...ir import dtypes
 from ...ir.target import Target
 from .decision import BRANCH, INLINE, OVERCOMPUTE, ROOT
-from .layouts import Identity, Layout
+from .layouts import Identity, LayoutFamily
 from .padding import share_with_data
 from .program import Operand
 from .structure import Open
@@ -254,7 +254,7 @@ class Candidates:
 
     # ---------------------------------------------------------------- operands
 
-    def layouts(self, number: int) -> tuple[Layout, ...]:
+    def layouts(self, number: int) -> tuple[LayoutFamily, ...]:
         """The layouts among which an operand's is chosen."""
         decision = self.part.of("layout").get(number)
         return (Identity(),) if decision is None else self.part.decisions[decision].values

@@ -44,7 +44,8 @@ WORK_GROUP = 64
 class Nest:
     """The loops of one statement, outermost first, and those that may run concurrently, the last one innermost.
 
-    A loop whose extent another one decides, as in a triangle, stays inside of that one, and is not among them.
+    A loop whose extent another one decides, as in a triangle, stays inside of that one, and is not among them.  A walk
+    looks up where it goes next at the place that it has come to, as down a tree.
     """
 
     loops: tuple[str, ...]
@@ -54,6 +55,7 @@ class Nest:
     has_init: bool = False
     is_elementwise: bool = False
     is_box: bool = True
+    is_walk: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,16 @@ def schedule_left_over(sch: Schedule, anchors: Sequence[Anchor], target: Target)
 def forms_of(sch: Schedule, nest: Nest, target: Target) -> list[Form]:
     """The forms that every primitive accepts; the first one is the best guess.
 
-    Where none is accepted that brings the concurrent loops outside, those with all loops in order.
+    Of a walk that is several copies, whose latencies hide each other: in lanes its places would leave vectors and come
+    back in every step.  Where none is accepted that brings the concurrent loops outside, those with all loops in order.
     """
     lanes = target.vector_lanes(nest.dtype)
     last = len(nest.concurrent) - 1
     found = []
+    copies, vectors = [(c, False) for c in COPIES], [(lanes, True), (max(2, lanes // 2), True)]
     for inner in range(last, -1, -1)[:2]:
         others = [k for k in range(last, -1, -1) if k != inner][:1]
-        for size, vector in [(lanes, True), (max(2, lanes // 2), True), *((c, False) for c in COPIES)]:
+        for size, vector in [*reversed(copies), *vectors] if nest.is_walk else [*vectors, *copies]:
             found.append(Form(inner, size, vector))
             found.extend(Form(inner, size, vector, row, rows) for row in others for rows in ROWS)
     found.append(Form())
@@ -199,7 +203,15 @@ def _nest(func: PrimFunc, stmt: Stmt) -> Nest | None:
     dtype = next(n.buffer.dtype for n in walk(stmt) if isinstance(n, Store))
     concurrent = tuple(loop.var.name for loop in free)
     is_box = all(isinstance(loop.extent, Const) for loop in loops)
-    return Nest(names, concurrent, dtype, "" if alone is None else alone.name, has_init, plain, is_box)
+    called = "" if alone is None else alone.name
+    return Nest(names, concurrent, dtype, called, has_init, plain, is_box, _is_walk(inner))
+
+
+def _is_walk(body: Stmt) -> bool:
+    """Whether an index of what is loaded is computed from what the nest itself stores."""
+    stored = {n.buffer.memory for n in walk(body) if isinstance(n, Store)}
+    indices = (index for n in walk(body) if isinstance(n, Load) for index in n.indices)
+    return any(isinstance(n, Load) and n.buffer.memory in stored for index in indices for n in walk(index))
 
 
 def _is_concurrent(func: PrimFunc, loop: For) -> bool:

@@ -1,11 +1,13 @@
-"""Index maps that several techniques need, as text."""
+"""Index maps that several techniques need."""
 
 from __future__ import annotations
 
+from ...ir.expr import Var
+from ...ir.layout.index_map import IndexMap
 
-def fusing(rank: int, high: int, low: int, width: int) -> str:
+
+def fusing(rank: int, high: int, low: int, width: int) -> IndexMap:
     """The map of `rank` indices that puts ``high * width + low`` in the place of index number `high`."""
-    names = [f"d{k}" for k in range(rank)]
-    one = f"{names[high]} * {width} + {names[low]}"
-    parts = [one if k == high else name for k, name in enumerate(names) if k != low]
-    return f"lambda {', '.join(names)}: [{', '.join(parts)}]"
+    names = tuple(Var(f"d{k}") for k in range(rank))
+    one = names[high] * width + names[low]
+    return IndexMap(names, tuple(one if k == high else name for k, name in enumerate(names) if k != low))

@@ -1,13 +1,13 @@
-"""Layouts of an operand, each a class: an order of its dimensions, some of them cut in blocks.
+"""Families of layouts of an operand, each a class: an order of its dimensions, some of them cut in blocks.
 
-Every layout is a family of index maps: the numbers in it (tile, physical extents)
-follow from other decisions.  The physical extents are large enough for the tiles and
-halos that reach over an edge.  `Identity` leaves the order of elements; a buffer that the
-caller fixes it leaves alone, while the others move such a buffer through a cache.
+The numbers in a layout (tile, physical extents) follow from other decisions, so that an alternative of a decision is a
+family of layouts; `LayoutFamily.layout` is the one (`ir.layout.layout.Layout`) that a candidate has.  Its extents are
+large enough for the tiles and halos that reach over an edge.  `Identity` leaves the order of elements; a buffer that
+the caller fixes it leaves alone, while the others move such a buffer through a cache.
 
-A layout says its `order` of physical dimensions once; the index map, the physical shape, the
-padding, and the runs of neighbours that the cost model counts all follow from it.  A new layout
-is a class here, and a place in `LAYOUTS` (`docs/howto/layout.md` adds one).
+A family says its `order` of physical dimensions once; the index map, the physical shape, the padding, and the runs of
+neighbours that the cost model counts all follow from it.  A new family is a class here, and a place in `LAYOUTS`
+(`docs/howto/layout.md` adds one).
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ir import dtypes
+from ...ir.layout.layout import Dim, Layout, Size
+from ...ir.layout.pad_value import Encoded
 from .program import Anchor, Operand
 from .structure import Structure
 
@@ -33,37 +35,8 @@ LONGEST_PHASE = 8
 BROADCAST, CONTIGUOUS, PAIRED, STRIDED = 0.0, 1.0, 1.5, 2.0
 """How the lanes of a vector meet an operand: in one element, in neighbours, in every second element, or anyhow."""
 
-Size: TypeAlias = int | NDArray[np.int64] | NDArray[np.float32]
-"""An extent, of one candidate or of each of a population."""
-
-
 @dataclass(frozen=True)
-class Dim:
-    """One physical dimension: a part of the logical dimension `dim`.
-
-    `part` is ``whole``, or for blocks of `step` points ``block`` (which block) or ``inner`` (where in it), or
-    ``pitched`` for a whole one that has room for `step` points more.
-    """
-
-    dim: int
-    part: str = "whole"
-    step: Size = 1
-
-    def index(self, name: str) -> str:
-        """The index in this dimension, for the logical index called `name`."""
-        return {"block": f"{name} // {self.step}", "inner": f"{name} % {self.step}"}.get(self.part, name)
-
-    def size(self, extent: Size) -> Size:
-        """The physical extent, for a logical one of `extent`."""
-        if self.part == "block":
-            return -(-extent // self.step)
-        if self.part == "inner":
-            return self.step
-        return extent + self.step if self.part == "pitched" else extent
-
-
-@dataclass(frozen=True)
-class Layout:
+class LayoutFamily:
     """One alternative for an operand: the dimension it acts on, the axis whose tile it follows, and its own `size`."""
 
     dim: int = -1
@@ -72,7 +45,7 @@ class Layout:
     kind: ClassVar[str]
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         """The layouts of this kind for an input with known accesses, whose layout may be chosen."""
         raise NotImplementedError
 
@@ -110,11 +83,9 @@ class Layout:
 
     # What follows from the order.
 
-    def index_map(self, operand: Operand, tiles: Sequence[int]) -> str:
-        """The map from logical to physical indices, as text."""
-        names = [f"d{k}" for k in range(len(operand.dims))]
-        body = [d.index(names[d.dim]) for d in self.order(operand, tiles)]
-        return f"lambda {', '.join(names)}: [{', '.join(body)}]"
+    def layout(self, operand: Operand, tiles: Sequence[int], reach: Sequence[int], pad_value: Encoded = None) -> Layout:
+        """The layout of one candidate, with room for the extents that accesses reach."""
+        return Layout.of_dims(operand.shape, self.order(operand, tiles), reach=reach, pad_value=pad_value)
 
     def shape(self, operand: Operand, tiles: Sequence[Size], logical: Sequence[Size]) -> tuple[Size, ...]:
         """Physical extents, for the logical ones that accesses reach."""
@@ -136,7 +107,7 @@ def _whole(operand: Operand) -> list[Dim]:
     return [Dim(number) for number in range(len(operand.dims))]
 
 
-class _AsBefore(Layout):
+class _AsBefore(LayoutFamily):
     """A layout in which neighbours along a row stay neighbours."""
 
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
@@ -152,7 +123,7 @@ class Identity(_AsBefore):
     kind = "identity"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         yield cls()
 
 
@@ -163,19 +134,19 @@ class Copy(_AsBefore):
     kind = "copy"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         if operand.source == "fixed":
             yield cls()
 
 
 @dataclass(frozen=True)
-class Tiled(Layout):
+class Tiled(LayoutFamily):
     """``[i // T, ..., i % T]`` for the dimension that the tiled `axis` indexes: the panel of a tile last."""
 
     kind = "tiled"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         for axis in (structure.vec, structure.row):
             dim = None if axis is None else operand.plain_dim(axis)
             if axis is not None and dim is not None and anchor.axes[axis].kind == "spatial":
@@ -192,13 +163,13 @@ class Tiled(Layout):
 
 
 @dataclass(frozen=True)
-class Phase(Layout):
+class Phase(LayoutFamily):
     """``[..., i % c, ..., i // c]`` for a dimension that the vector axis steps through by c."""
 
     kind = "phase"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         for dim, terms in enumerate(operand.dims):
             steps = [c for a, c in terms if a == structure.vec]
             if len(steps) == 1 and 1 < steps[0] <= LONGEST_PHASE:
@@ -226,13 +197,13 @@ class Phase(Layout):
 
 
 @dataclass(frozen=True)
-class Last(Layout):
+class Last(LayoutFamily):
     """The dimension of the longest plain reduction moved last, so that its steps are neighbours."""
 
     kind = "last"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         extent, dim = max(_plain_reductions(anchor, operand), default=(1, -1))
         if extent > 1 and dim != len(operand.dims) - 1:
             yield cls(dim)
@@ -259,7 +230,7 @@ class Blocked(_AsBefore):
     kind = "blocked"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         line = _line(operand)
         extent, dim = max(_plain_reductions(anchor, operand), default=(0, -1))
         if not operand.uses(structure.vec) and extent >= 2 * line:
@@ -295,7 +266,7 @@ class Pitched(_AsBefore):
     kind = "pitched"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         line, row = _line(operand), operand.shape[-1]
         if not operand.uses(structure.vec) and row % line == 0 and row >= CONFLICTING * line:
             yield cls(size=line)
@@ -306,7 +277,7 @@ class Pitched(_AsBefore):
 
 
 @dataclass(frozen=True)
-class First(Layout):
+class First(LayoutFamily):
     """The dimension of an axis that every array has, as groups, moved first: what a group reads lies together.
 
     It is offered for an axis that is outside of the register tile, where something longer than one point lies before
@@ -316,7 +287,7 @@ class First(Layout):
     kind = "first"
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         outside = (a for a in anchor.spatial if a not in (structure.vec, structure.row) and anchor.axes[a].extent > 1)
         arrays = [o for o in anchor.operands if o.shape]
         for axis in outside:
@@ -336,18 +307,18 @@ class First(Layout):
 
 
 @dataclass(frozen=True)
-class Fours(Layout):
-    """``[..., k // 4, ..., k % 4]`` for a reduction whose steps are done four at a time, as a word of four bytes.
+class DotPacked4(LayoutFamily):
+    """``[..., k // 4, ..., k % 4]`` for a reduction of which a dot product does four steps, as a word of four bytes.
 
     With an `axis` the panel of its tile is last but for that, ``[i // T, ..., k // 4, ..., i % T, k % 4]``: a vector
-    along it reads words that are neighbours.
+    along it reads words that are neighbours.  It is what libraries call the VNNI layout.
     """
 
-    kind = "fours"
+    kind = "packed4"
     steps: ClassVar[int] = 4
 
     @classmethod
-    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[LayoutFamily]:
         dim = None if structure.dot is None or anchor.dot_steps != cls.steps else operand.plain_dim(structure.dot)
         if dim is None or anchor.operands.index(operand) not in anchor.factors:
             return
@@ -375,18 +346,20 @@ class Fours(Layout):
 
 
 @dataclass(frozen=True)
-class Pairs(Fours):
-    """The same for a reduction whose steps are done two at a time, as a word of two bfloat16."""
+class DotPacked2(DotPacked4):
+    """The same for dot products of two steps, as a word of two bfloat16."""
 
-    kind = "pairs"
+    kind = "packed2"
     steps: ClassVar[int] = 2
 
 
-LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First, Fours, Pairs)
-"""The kinds of layouts; a kind's place is its number in features."""
+LAYOUTS: tuple[type[LayoutFamily], ...] = (
+    Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First, DotPacked4, DotPacked2,
+)  # fmt: skip
+"""The kinds of families; a kind's place is its number in features."""
 
 
-def alternatives(anchor: Anchor, operand: Operand, structure: Structure) -> tuple[Layout, ...]:
+def alternatives(anchor: Anchor, operand: Operand, structure: Structure) -> tuple[LayoutFamily, ...]:
     """Every layout of an input of an anchor; the identity alone where its accesses or its owner leave no choice."""
     if not operand.dims or operand.source == "other":
         return (Identity(),)
@@ -401,19 +374,19 @@ def is_read_in_words(anchor: Anchor, operand: Operand, structure: Structure) -> 
     return structure.dot is not None and anchor.operands.index(operand) in anchor.factors
 
 
-def _ends_with(layout: Layout, operand: Operand, axis: int | None) -> bool:
+def _ends_with(layout: LayoutFamily, operand: Operand, axis: int | None) -> bool:
     """Whether neighbours in memory are those along an axis that has a dimension of its own."""
     assert axis is not None
     last = layout.order(operand, [1] * (1 + max(a for terms in operand.dims for a, _ in terms)))[-1]
     return last.dim == operand.plain_dim(axis) and last.part != "block"
 
 
-def code(layout: Layout) -> int:
+def code(layout: LayoutFamily) -> int:
     """The number of a layout's kind."""
     return LAYOUTS.index(type(layout))
 
 
-def meeting(operand: Operand, layout: Layout, vec: int, target_kind: str) -> float:
+def meeting(operand: Operand, layout: LayoutFamily, vec: int, target_kind: str) -> float:
     """How a vector along the axis `vec` meets an operand in a layout."""
     if not operand.is_linear:
         return STRIDED

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.layout.layout import Dim, Layout
 from ...ir.target import Target
+from ..primitives.cache import write_buffer
 from ..schedule import Schedule
+from ..tree import find_block
 from .candidates import Candidates
 from .decision import OVERCOMPUTE
-from .layouts import Layout
+from .layouts import LayoutFamily
 from .program import Anchor, Axis
 from .structure import Open, Structure
 
@@ -101,8 +104,8 @@ class Plan:
         """Vectors and lanes of the register tile."""
         return [self.cover(self.structure.vec) // self.lane(), self.lane()]
 
-    def layout(self, number: int) -> Layout:
-        """The layout of an operand."""
+    def layout(self, number: int) -> LayoutFamily:
+        """The family of layouts that an operand's is of."""
         return self.chosen.layouts(number)[one(self.chosen.layout(number))]
 
     @property
@@ -166,14 +169,12 @@ class Plan:
             dim -= dim > low
         return shape, dim
 
-    def tile_layout(self, shape: list[int], vec_dim: int) -> tuple[str, tuple[int, ...]]:
-        """``[i // T, ..., i % T]`` for the vector axis, so that the tile's vectors are contiguous; with its extents."""
-        tile = self.cover(self.structure.vec)
-        names = [f"d{k}" for k in range(len(shape))]
-        rest = [k for k in range(len(shape)) if k != vec_dim]
-        parts = [f"{names[vec_dim]} // {tile}", *(names[k] for k in rest), f"{names[vec_dim]} % {tile}"]
-        physical = (-(-shape[vec_dim] // tile), *(shape[k] for k in rest), tile)
-        return f"lambda {', '.join(names)}: [{', '.join(parts)}]", physical
+    def tile_layout(self, block: str, reach: list[int], vec_dim: int) -> Layout:
+        """``[i // T, ..., i % T]`` of what a block writes, with room for `reach`: vectors of a tile are contiguous."""
+        tile, shape = self.cover(self.structure.vec), write_buffer(find_block(self.sch.func, block), 0).shape
+        rest = [Dim(k) for k in range(len(shape)) if k != vec_dim]
+        dims = [Dim(vec_dim, "block", tile), *rest, Dim(vec_dim, "inner", tile)]
+        return Layout.of_dims(shape, dims, reach=reach, pad_value="undef")
 
 
 def one(values: NDArray[np.int64] | NDArray[np.bool_]) -> int:

@@ -354,7 +354,7 @@ def _anchor(
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
         operand = _operand(f"i{number}", load, axes, source, producer)
-        padded = any(item.param == load.buffer.name and item.pad_value for item in func.layouts)
+        padded = (layout := func.layout_of(load.buffer.name)) is not None and layout.pad_value is not None
         streamed = source == "constant" and interface.get(load.buffer.name) == "streamed"
         inlined = _read_inlined(func, producer, load, axes) if producer else None
         tested = _tested(func, producer)

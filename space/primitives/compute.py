@@ -10,6 +10,7 @@ from ...ir import dtypes
 from ...ir.affine.sets import Domain, IntSet, NotAffine, Unknown, access_map, points
 from ...ir.arith.simplify import simplify
 from ...ir.arith.widening import linear_index, narrow_index
+from ...ir.context import context_of
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import (
     TRUE,
@@ -44,6 +45,7 @@ from ...ir.stmt import (
     seq,
     stores,
 )
+from ...ir.verify.init import init_fault
 from ...ir.verify.undef import has_undef
 from ..errors import ScheduleError
 from ..nest import check_once, check_runs_once, check_still_concurrent, updates_itself
@@ -184,6 +186,11 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
         raise ScheduleError("(11) which points of block `{block}` run depends on loops outside of the block around "
                             "`{loop}`: {cond!r}", block=block, loop=loop, cond=part.block.predicate)  # fmt: skip
     result = with_stmt(func, target, replace(target, body=seq([target.body, part.loops()])))
+    if part.block.init is not None:
+        fault = init_fault(part.block, context_of(result, part.block).around)
+        if fault:
+            raise ScheduleError("(6) the init of block `{block}` would come too late: {fault}",
+                                block=block, fault=fault)  # fmt: skip
     check_still_concurrent(result, loops_to(func, target), "9")
     return result, None
 

@@ -30,10 +30,20 @@ from ...ir.stmt import (
     path_to,
     seq,
     stmt_children,
+    walk_stmts,
 )
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
-from ..nest import Nest, any_order, check_order, check_rectangular, depth_of, enclosing_bounds, perfect_nest
+from ..nest import (
+    Nest,
+    any_order,
+    check_order,
+    check_rectangular,
+    check_still_concurrent,
+    depth_of,
+    enclosing_bounds,
+    perfect_nest,
+)
 from ..primitive import Result, primitive
 from ..tree import extent_of, find_loop, guard, substitute_loops, with_stmt
 from .loops import counting
@@ -199,7 +209,8 @@ def distribute(func: PrimFunc, loop: str, position: int) -> Result:
     bindings and blocks on the way to it are repeated around both parts.
     Conditions: (1) there is such a sequence, and it has more than `position` > 0 statements; (2) no
     instance of ``T`` writes what a later one of ``S`` touches, or reads what it writes, and no
-    extent, predicate or binding on the way to them reads what they write.
+    extent, predicate or binding on the way to them reads what they write; (3) concurrent loops may still be so,
+    though what an iteration wrote for itself in ``S`` is read in ``T``.
     Returns the outermost loop of the second part.
     """
     outer = find_loop(func, loop)
@@ -239,7 +250,7 @@ def separate(
     """`distribute` everything from `top` on, and the two parts.
 
     The loops and blocks of one part keep their names, those of the other get `suffix`.
-    Raises ScheduleError (1) and (2).
+    Raises ScheduleError (1) to (3).
     """
     chain, cut = chain_to_sequence(top)
     if not 0 < position < len(cut.stmts):
@@ -258,7 +269,9 @@ def separate(
     taken = names(func)
     first = _around(chain, seq(head), suffix if copy_first else "", taken)
     second = _around(chain, seq(tail), "" if copy_first else suffix, taken)
-    return with_stmt(func, top, seq([first, second])), first, second
+    result = with_stmt(func, top, seq([first, second]))
+    check_still_concurrent(result, [s for s in walk_stmts(seq([first, second])) if isinstance(s, For)], "3")
+    return result, first, second
 
 
 def _check_way(chain: Sequence[Stmt], cut: Seq) -> None:

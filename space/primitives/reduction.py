@@ -9,10 +9,9 @@ from ...ir.affine.sets import Domain, NotAffine, Unknown, implies, points
 from ...ir.arith.intervals import negate
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement
-from ...ir.dataflow.order import Time, update_op
+from ...ir.dataflow.order import Time, operands, update_op
 from ...ir.expr import (
     TRUE,
-    Binary,
     Expr,
     Load,
     Var,
@@ -65,9 +64,9 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
 
     In bare loops, ``for i: {B[i] = 0; for f: B[i] += e}`` -> ``for i: B[i] = 0``, then
     ``for i: for f: B[i] += e``: what stands before the first update is distributed, from
-    `loop` on, and a block without iterators around it becomes two.  Condition: (2) no
+    `loop` on, and a block without iterators around it becomes two.  Conditions: (2) no
     instance of the one part needs the order of the other's, and nothing on the way to both reads
-    what they write.  Returns the block ``init_<block>``,
+    what they write; (3) concurrent loops may still be so.  Returns the block ``init_<block>``,
     or the init's outermost loop where the block goes on around both.
     """
     target, outer = find_block(func, block), find_loop(func, loop)
@@ -304,11 +303,11 @@ def renamed_iters(block: Block, suffix: str, taken: set[str]) -> Block:
 def update_of(block: Block) -> tuple[Store, str, Expr]:
     """``C[s] = C[s] op e`` as (store, op, e), s free of reduce iterators.  Raises ScheduleError for anything else."""
     store, reduce = block.body, {i.var for i in block.reduce}
-    op = None
+    found = None
     if isinstance(store, Store) and all(free_variables(e).isdisjoint(reduce) for e in store.indices):
-        op = update_op(store)
-    if op is None:
+        found = operands(store.value) if update_op(store) else None
+    if found is None:
         raise ScheduleError("(1) block `{block}` is not an update `C[s] = C[s] op e`", block=block.name)
-    assert isinstance(store, Store) and isinstance(store.value, Binary)
-    own = Load(store.buffer, store.indices)
-    return store, op, store.value.b if store.value.a == own else store.value.a
+    assert isinstance(store, Store)
+    op, a, b = found
+    return store, op, b if a == Load(store.buffer, store.indices) else a

@@ -14,6 +14,7 @@ from ...ir.arith.constants import neutral
 from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import build, linear_form
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.order import combined
 from ...ir.expr import (
     TRUE,
     Binary,
@@ -75,7 +76,7 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     )
     ranges: Ranges = {i.var: (0, i.extent - 1) for i in iters}
     own = Load(store.buffer, store.indices)
-    updated = Binary(op, own, plan.restricted(var, ranges))
+    updated = combined(op, own, plan.restricted(var, ranges))
     runs = substitute(plan.inside(var, ranges), {i.var: i.binding for i in iters}) if plan.skips else TRUE
     predicate = all_of([c for c in (*conjuncts(target.predicate), *conjuncts(runs)) if c != TRUE])
     made = replace(target, iters=iters, body=Store(store.buffer, store.indices, updated), predicate=predicate)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.arith.intervals import negate
 from ...ir.arith.simplify import simplify
-from ...ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, free_variables, if_then_else, substitute
+from ...ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, can_fail, free_variables, if_then_else, substitute
 from ...ir.node import walk
 from ...ir.passes.relayout import Change
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, loops, stores
@@ -111,9 +111,10 @@ def _inverse_of_iters(writer: Block, change: Change, point: Sequence[Var]) -> di
 
 
 def _merge_conditional(value: Expr) -> Expr:
-    """``if a: (if b: x else y) else y`` -> ``if a and b: x else y``."""
+    """``if a: (if b: x else y) else y`` -> ``if a and b: x else y``, unless b can fail: it runs everywhere then."""
     if isinstance(value, Call) and value.name == "if_then_else":
         cond, then, orelse = value.args
-        if isinstance(then, Call) and then.name == "if_then_else" and then.args[2] == orelse:
+        nested = isinstance(then, Call) and then.name == "if_then_else" and then.args[2] == orelse
+        if isinstance(then, Call) and nested and not can_fail(then.args[0]):
             return if_then_else(binary("and", cond, then.args[0]), then.args[1], orelse)
     return value

@@ -9,9 +9,9 @@ from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.arith.constants import neutral
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.order import combined
 from ...ir.expr import (
     TRUE,
-    Binary,
     Buffer,
     Expr,
     Load,
@@ -116,7 +116,7 @@ class _Plan:
         iters = (*self.block.spatial, own, *reduce)
         if not reduce:
             return Block(name, iters, Store(self.partial, point, term), self.block.predicate)
-        value = Binary(self.op, Load(self.partial, point), term)
+        value = combined(self.op, Load(self.partial, point), term)
         init = Store(self.partial, point, neutral(self.op, self.partial.dtype))
         return Block(name, iters, Store(self.partial, point, value), self.block.predicate, init)
 
@@ -133,7 +133,9 @@ class _Plan:
         last = Var(fresh(f"{self.outer.var.name}_rf", taken), self.outer.var.dtype)
         part = Iter(Var(fresh("vq", taken), last.dtype), extent_of(self.outer), "reduce", last)
         taken |= {last.name, part.var.name}
-        value = Binary(self.op, Load(self.store.buffer, self.store.indices), Load(self.partial, self.at_part(part.var)))
+        value = combined(
+            self.op, Load(self.store.buffer, self.store.indices), Load(self.partial, self.at_part(part.var))
+        )
         body = Store(self.store.buffer, self.store.indices, value)
         final = Block(self.block.name, (*iters, part), body, TRUE, self.block.init)
         return loops([*new_loops, (last, extent_of(self.outer))], renamed_iters(final, "sum", taken))

@@ -171,7 +171,7 @@ def split_packing(module: Module, current: str, buffer: str, func_name: str | No
     used = {v for s in filling for v in free_variables(s)}
     inputs = [p for p in func.params if p in sources or p in used]
     packing = PrimFunc(name, (*inputs, packed), Block("root", (), seq(filling)))
-    packing = replace(packing, layouts=tuple(la for la in func.layouts if la.param in {b.name for b in sources}))
+    packing = replace(packing, layouts=tuple(k for k in func.layouts if k[0] in {b.name for b in sources}))
     left = _without_packing(func, packed, sources, rest)
     left = _with_proven(packing, left, packed)
     functions = [g for f in module.functions for g in ((packing, left) if f is func else (f,))]
@@ -219,7 +219,7 @@ def _without_packing(func: PrimFunc, packed: Buffer, sources: list[Buffer], rest
     if not gone:
         params.insert(max((func.params.index(b) for b in sources), default=-1) + 1, packed)
     body = replace(func.body, allocs=tuple(b for b in func.body.allocs if b != packed), body=seq(rest))
-    layouts = tuple(la for la in func.layouts if la.param not in {b.name for b in gone})
+    layouts = tuple(k for k in func.layouts if k[0] not in {b.name for b in gone})
     return replace(func, params=tuple(params), body=body, layouts=layouts)
 
 

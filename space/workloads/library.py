@@ -42,7 +42,7 @@ class Workload:
     none.  `constants` are the inputs that are weights.  ``reference(inputs)``
     takes logical arrays by name and returns the outputs by name; half floats and bytes
     among the inputs are summed as the program does, other types in themselves.  What the
-    program holds as bfloat16 is the float32 of equal value.
+    program holds as bfloat16 or float8 is the float32 of equal value.
     """
 
     name: str
@@ -80,10 +80,28 @@ class Workload:
 
     @cached_property
     def flops(self) -> int:
-        """Floating point operations of the untransformed program, 2 for a multiply-add."""
-        from ...ir.analysis import count_flops
+        """Operations of the untransformed program, 2 for a multiply-add: of floats, or of integers if it has more."""
+        from ...ir.analysis import count_operations
 
-        return count_flops(self.func)
+        return count_operations(self.func)
+
+    @cached_property
+    def computes_integers(self) -> bool:
+        """Whether most operations are those of integers."""
+        from ...ir.analysis import count_integer_operations
+
+        return 0 < count_integer_operations(self.func) == self.flops
+
+    @property
+    def speed_unit(self) -> str:
+        """What a thousand million of its operations in a second are called."""
+        return "Gop/s" if self.computes_integers else "GFLOP/s"
+
+    @property
+    def peak_dtype(self) -> str:
+        """The type whose peak bounds the program: `dtype`, or where it sums integers the smallest that it reads."""
+        kinds = [b.dtype for b in self.func.buffers if b.name in self.inputs and dtypes.is_int(b.dtype)]
+        return min(kinds, key=dtypes.bits) if self.computes_integers and kinds else self.dtype
 
     def __str__(self) -> str:
         shape = describe(self.shape)
@@ -147,11 +165,11 @@ def from_func(func: Program) -> Workload:
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
     """Run `func` on `arrays`: in its own types where these are the inputs', else all floats in the inputs' widest."""
     from ...ir.interpreter.interpret import interpret
-    from ...ir.numbers import bfloat16_bits, bfloat16_numbers, boundary_dtype, numpy_dtype
+    from ...ir.numbers import boundary_dtype, numbers_of, numpy_dtype, to_storage
     from .retype import with_floats
 
-    halves = [b.name for b in func.buffers if b.dtype == "bfloat16"]
-    arrays = {name: bfloat16_numbers(a) if name in halves else a for name, a in arrays.items()}
+    types = {b.name: b.dtype for b in func.buffers}
+    arrays = {name: numbers_of(types[name], a) for name, a in arrays.items()}
     floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]
     inputs = [b for b in func.buffers if b.name in arrays and dtypes.is_float(b.dtype)]
     is_own = all(arrays[b.name].dtype == numpy_dtype(b.dtype) for b in inputs)
@@ -166,9 +184,9 @@ def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
         else:
             array = arrays[buffer.name]
             array = array.astype(numpy_dtype(buffer.dtype), copy=False) if array.dtype.kind == "f" else array
-            given.append(bfloat16_bits(array) if buffer.dtype == "bfloat16" else array)
+            given.append(np.asarray(to_storage(buffer.dtype, array)))
     interpret(typed, *given)
-    return {name: bfloat16_numbers(value) if name in halves else value for name, value in outputs.items()}
+    return {b.name: numbers_of(b.dtype, outputs[b.name]) for b in typed.buffers if b.name in outputs}
 
 
 def _operator(name: str) -> type[Operator]:

@@ -23,7 +23,9 @@ Arrays: TypeAlias = Mapping[str, Array]
 Value: TypeAlias = int | str
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-DTYPES = (*FLOATS, "int32", "int64", "int8")
+DTYPES = (
+    *FLOATS, "int32", "int64", "int8", "uint8", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2",
+)  # fmt: skip
 LARGEST_EXTENT = 2**31 - 1
 LARGEST_BUFFER = 2**36
 

@@ -31,11 +31,14 @@ _MIXED = {
     "float16": Precision("float16", "float32", "float16"),
     "bfloat16": Precision("bfloat16", "float32", "bfloat16"),
     "int8": Precision("int8", "int32", "int32"),
+    "uint8": Precision("uint8", "int32", "int32"),
+    "float8_e4m3fn": Precision("float8_e4m3fn", "float32", "float32"),
+    "float8_e5m2": Precision("float8_e5m2", "float32", "float32"),
 }
 
 
 def precision(dtype: str) -> Precision:
-    """Half floats are stored and summed in float32; bytes multiply and add to int32; the rest stays as it is."""
+    """Half floats are stored and summed in float32, smaller ones given out so; bytes sum to int32; others stay."""
     return _MIXED.get(dtype, plain(dtype))
 
 

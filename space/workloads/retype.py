@@ -7,18 +7,31 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.expr import Buffer, Call, Cast, Const, Undef, Var
-from ...ir.node import transform
+from ...ir.functions import REINTERPRET
+from ...ir.node import rebuild
 from ...ir.stmt import PrimFunc
 
 
 def with_floats(func: PrimFunc, dtype: str) -> PrimFunc:
-    """`func` with every float buffer, constant and call in `dtype`; integers and bools stay."""
+    """`func` with every float buffer, constant and call in `dtype`.
+
+    Integers and bools stay, floats that are only kept (`dtypes.STORAGE`), and those whose bits are looked at.
+    """
+
+    def is_retyped(node: Any) -> bool:
+        is_typed = isinstance(node, (Buffer, Var, Const, Undef, Call, Cast))
+        return is_typed and dtypes.is_float(node.dtype) and not dtypes.is_storage(node.dtype)
 
     def retype(node: Any) -> Any:
-        if isinstance(node, (Buffer, Var, Const, Undef, Call, Cast)) and dtypes.is_float(node.dtype):
-            return replace(node, dtype=dtypes.with_lanes(dtype, dtypes.lanes(node.dtype)))
-        return node
+        made = rebuild(node, retype)
+        wanted = dtypes.with_lanes(dtype, dtypes.lanes(node.dtype)) if is_retyped(node) else ""
+        if isinstance(node, Call) and node.name == REINTERPRET:
+            (before,), (after,) = node.args, made.args
+            own = after if after.dtype == before.dtype else Cast(before.dtype, after)
+            same = Call(REINTERPRET, (own,), node.dtype)
+            return Cast(wanted, same) if wanted else same
+        return replace(made, dtype=wanted) if wanted else made
 
-    result = transform(func, retype)
+    result = retype(func)
     assert isinstance(result, PrimFunc)
     return result

@@ -21,6 +21,7 @@ from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import compare
 from stridesmith.errors import WrongResult
 from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.stmt import PrimFunc, script
 from stridesmith.search.calling.kernel import from_record
 from stridesmith.search.records.record import Record
@@ -162,7 +163,7 @@ def test_exported_kernels_take_and_give_them(name: str, tmp_path: Path, monkeypa
 
 def test_layouts_of_one_element_pack_them() -> None:
     """A buffer that a layout gives dimensions holds the one element somewhere."""
-    argument = Argument("a", (), (1,), "float32", "lambda : [0]")
+    argument = Argument("a", Layout.parse((), "lambda : [0]", "", (1,)), "float32")
     packed = pack(argument, np.asarray(3, np.float32))
     assert packed.tolist() == [3.0]
     found = unpack(argument, packed)

@@ -11,6 +11,7 @@ import stridesmith as ss
 from stridesmith.backends.artifact import Argument
 from stridesmith.backends.data import arguments_of, pack, pad_values, padding, unpack
 from stridesmith.ir.interpreter.memory import DEFINED, FORBIDDEN, UNDEF
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.space.schedule import Schedule
 
@@ -49,7 +50,7 @@ def test_packing_fills_padding_by_its_expression(pad: Any, wanted: list[float]) 
 def test_pieces_without_a_value_keep_what_is_there() -> None:
     """None and undef leave the caller's fill; the states tell them apart."""
     text = "lambda io, ii: T.if_then_else(ii == 2, None, T.undef())"
-    argument = Argument("A", (14,), (5, 4), "float32", "lambda i: [i // 4, i % 4]", text)
+    argument = Argument("A", Layout.parse((14,), "lambda i: [i // 4, i % 4]", text, (5, 4)), "float32")
     physical = pack(argument, np.zeros(14, "float32"), np.full((5, 4), 9, "float32"))
     assert set(padding(argument, physical)) == {9.0}
     states = list(pad_values(argument, physical)[1])

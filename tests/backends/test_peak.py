@@ -10,7 +10,7 @@ from stridesmith.backends import devices, host, peak
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.llvm.compile import compile_assembly
 from stridesmith.errors import DeviceMissing
-from stridesmith.ir.isa import PAIRS, dot_product
+from stridesmith.ir.isa import DOT_PRODUCTS, PAIRS, dot_product
 
 HOST = replace(host.host_cpu(), threads=1)
 
@@ -114,8 +114,21 @@ def test_a_burst_without_fused_multiply_adds_is_products_and_sums():
 
 def test_a_burst_of_bfloat16_is_dot_products_of_pairs() -> None:
     """Where the CPU has them they are what the burst consists of, and nothing else multiplies."""
-    text = peak._burst_text("float32", 16, 24, pairs=True)
+    row = next(row for row in DOT_PRODUCTS if row.signs == (PAIRS,))
+    text = peak._burst_text("float32", 16, 24, row)
     assert text.count("call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512") == 4 * 24 and "fmul" not in text
     if dot_product(PAIRS, HOST.cpu_features) is not None:
         assert compile_assembly(text, HOST).count("vdpbf16ps") == 4 * 24
         assert peak.measure_peak(HOST, "bfloat16") > 1
+
+
+@pytest.mark.skipif(HOST.isa not in ("avx2", "avx512"), reason="reads x86 instructions")
+def test_a_burst_of_bytes_is_dot_products() -> None:
+    """The peak of bytes is that of the instruction that adds most of their products, in registers alone."""
+    row = peak.dot_of("int8", HOST)
+    assert row is not None
+    lanes = HOST.vector_lanes("int32")
+    text = compile_assembly(peak._burst_text("int32", lanes, 12, row), HOST)
+    assert text.count(row.name) == 4 * 12
+    assert peak.measure_peak(HOST, "int8") > 1
+    assert peak.measure_peak(HOST, "int32") > 1

@@ -15,6 +15,7 @@ from stridesmith.backends.devices import listing
 from stridesmith.backends.errors import CodegenError
 from stridesmith.backends.host import host_cpu
 from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
@@ -151,7 +152,7 @@ def test_padding_of_bfloat16_is_packed_as_bits(target: Target) -> None:
 def test_padding_of_bfloat16_by_an_expression_is_packed_as_bits() -> None:
     """A pad value that depends on the indices is rounded to bfloat16, as a stored value is."""
     text = "lambda io, ii: T.if_then_else(ii == 2, T.bfloat16(-2.5), T.Cast('bfloat16', io) * T.bfloat16(0.5))"
-    argument = Argument("A", (14,), (4, 4), "bfloat16", "lambda i: [i // 4, i % 4]", text)
+    argument = Argument("A", Layout.parse((14,), "lambda i: [i // 4, i % 4]", text, (4, 4)), "bfloat16")
     assert list(bfloat16_values(padding(argument, pack(argument, np.zeros(14, "uint16"))))) == [-2.5, 1.5]
 
 

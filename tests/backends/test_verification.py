@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.artifact import Argument
-from stridesmith.backends.data import pack, padding, positions, unpack
+from stridesmith.backends.data import pack, padding, unpack
 from stridesmith.backends.samples import Sample, analyse, make_samples, statements
 from stridesmith.backends.verification import compare, verify
 from stridesmith.errors import WrongResult
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.search.workers.reference import reference_of
@@ -59,9 +60,9 @@ class NumpyKernel:
 def arguments(a_pad: str = "0.0", c_pad: str = "undef") -> list[Argument]:
     """A matrix product whose A has its K padded to 8, and whose C has its rows padded to 6."""
     return [
-        Argument("a", (M, K), (M, 8), "float32", "lambda i, k: [i, k]", a_pad),
-        Argument("b", (K, N), (K, N), "float32"),
-        Argument("c", (M, N), (6, N), "float32", "lambda i, j: [i, j]", c_pad, True),
+        Argument("a", Layout.parse((M, K), "lambda i, k: [i, k]", a_pad, (M, 8)), "float32"),
+        Argument("b", Layout.plain((K, N)), "float32"),
+        Argument("c", Layout.parse((M, N), "lambda i, j: [i, j]", c_pad, (6, N)), "float32", True),
     ]
 
 
@@ -257,13 +258,13 @@ def test_the_message_names_the_element() -> None:
 
 def test_pack_and_unpack_are_inverse() -> None:
     """Unpacking what was packed gives the logical array; padding holds the pad value."""
-    argument = Argument("x", (5, 6), (2, 6, 4), "float32", "lambda i, j: [i // 4, j, i % 4]", "-1.0")
+    argument = Argument("x", Layout.parse((5, 6), "lambda i, j: [i // 4, j, i % 4]", "-1.0", (2, 6, 4)), "float32")
     logical = np.arange(30, dtype=np.float32).reshape(5, 6)
     physical = pack(argument, logical)
     assert physical.shape == (2, 6, 4)
     assert (unpack(argument, physical) == logical).all()
     assert (padding(argument, physical) == -1).all()
-    assert len(set(positions(argument).reshape(-1).tolist())) == 30
+    assert len(set(argument.layout.positions.reshape(-1).tolist())) == 30
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ def test_a_rule_has_a_whole_to_start_with(rule: str, network: Network) -> None:
     if wanted:
         assert between and all(chosen.written[name].label.startswith(wanted) for name in between)
     elif rule in ("alone", "apart", "nchw"):
-        assert all(layout.form == case.layouts[name][0].form for name, layout in chosen.written.items())
+        assert all(layout.dims == case.layouts[name][0].dims for name, layout in chosen.written.items())
     else:  # whichever rule for all tensors the estimate likes
-        assert len({layout.form for layout in chosen.written.values()}) <= 1
+        assert len({layout.dims for layout in chosen.written.values()}) <= 1
     if rule in ("again", "branched", "alone", "apart"):
         assert not any(layout.has_halo for some in case.layouts.values() for layout in some)
     assert len(in_layouts(case.network, chosen).nodes) == len(case.network.nodes) + len(start.copies)

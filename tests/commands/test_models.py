@@ -105,6 +105,8 @@ BAD = [
     (["--model", "{net}", "--input", "q=2x24x24"], 2, "no input `q`"),
     (["--workload", "matmul", "--input", "x=2x3"], 2, "--input goes with --model"),
     (["--workload", "matmul", "--no-winograd"], 2, "--no-winograd goes with --model"),
+    (["--workload", "matmul", "--fallback", "onnxruntime"], 2, "--fallback goes with --model"),
+    (["run", "{net}", "--input", "x=2x24x24", "--fallback", "other"], 2, "there is no fallback 'other'"),
     (["replay", "--model", "{net}", "--input", "x=2x24x24"], 3, "stridesmith --model"),
     (["run", "{net}", "--input", "x=2x24x24", "--data", "{net}"], 2, "no .npz file"),
     (["run", "{net}", "--input", "x={net}.npy"], 2, "no .npy file"),

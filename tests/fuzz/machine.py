@@ -42,6 +42,7 @@ from stridesmith.ir.expr import (
     Var,
 )
 from stridesmith.ir.layout.index_map import IndexMap
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.layout.pad_value import PadValue
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import (
@@ -52,7 +53,6 @@ from stridesmith.ir.stmt import (
     Evaluate,
     For,
     If,
-    Layout,
     Let,
     PrimFunc,
     Seq,
@@ -162,7 +162,8 @@ class Machine:
         return value
 
 
-RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)} | {"uint8": (0, 255)}
+RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)}
+RANGES |= {f"uint{n}": (0, 2**n - 1) for n in (8, 16, 32, 64)}
 """The least and the greatest value of each integer type."""
 
 
@@ -258,9 +259,8 @@ class Writer:
                 return _in_type(text, e.dtype) if op in ("+", "-", "*") and is_int(e.dtype) else text
             case Select():
                 return f"pick({self.expr(e.cond)}, {self.expr(e.a)}, {self.expr(e.b)})"
-            case Call(name="if_then_else"):
-                cond, a, b = map(self.expr, e.args)
-                return f"({a} if {cond} else {b})"
+            case Call():
+                return self.call(e)
             case Cast():
                 return _cast(self.expr(e.a), e.a.dtype, e.dtype)
             case LetExpr():
@@ -270,6 +270,21 @@ class Writer:
                 self.buffers[e.buffer.name] = e.buffer
                 return name.format(e.buffer.name, ", ".join(map(self.expr, e.indices)))
         raise NotImplementedError(type(e).__name__)
+
+    def call(self, e: Call) -> str:
+        args = [self.expr(arg) for arg in e.args]
+        if e.name == "if_then_else":
+            cond, a, b = args
+            return f"({a} if {cond} else {b})"
+        second = e.args[1]
+        assert isinstance(second, Const)
+        number = int(second.value)
+        if e.name == "shift_left":
+            return _in_type(f"({args[0]} * {1 << number})", e.dtype)
+        if e.name == "shift_right":
+            return f"({args[0]} // {1 << number})"
+        assert e.name == "bitwise_and" and number & (number + 1) == 0
+        return f"({args[0]} % {number + 1})"
 
     def emit(self, depth: int, line: str) -> None:
         self.lines.append(" " * depth + line)
@@ -346,18 +361,18 @@ def run(func: PrimFunc, inputs: Mapping[str, Any], poison: float, seed: int = 0)
     """
     machine = Machine(poison, seed)
     outputs = {b.name for b in written_buffers(func)}
-    layouts = {layout.param: layout for layout in func.layouts}
+    layouts = dict(func.layouts)
     memory: dict[str, Cells] = {}
     places: dict[str, dict[Point, Point]] = {}
     for buffer in func.buffers:
         cells = memory[buffer.name] = Cells(buffer, machine, False)
         layout = layouts.get(buffer.name)
         shape = buffer.shape if layout is None else layout.logical_shape
-        places[buffer.name] = _places(shape, None if layout is None else layout.index_map)
+        places[buffer.name] = _places(shape, None if layout is None else layout.index_map.text)
         if buffer.name not in outputs:
             cells.value = {place: inputs[buffer.name][point] for point, place in places[buffer.name].items()}
         if layout is not None:
-            _pad(cells, set(places[buffer.name].values()), layout.pad_value, buffer, buffer.name in outputs)
+            _pad(cells, set(places[buffer.name].values()), layout.pad_text, buffer, buffer.name in outputs)
     scalars = {param.name: inputs[param.name] for param in func.params if isinstance(param, Var)}
     _execute(func, machine, memory, scalars)
     return {
@@ -430,9 +445,9 @@ def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: L
     missing = next((point for point, place in places.items() if place not in cells.value), None)
     if missing is not None:
         raise Misuse(f"output {buffer.name}{list(missing)} is not written")
-    if layout is not None and layout.pad_value not in ("", "undef"):
+    if layout is not None and layout.promises:
         for place in set(product(*map(range, buffer.shape))) - set(places.values()):
-            value = promised(layout.pad_value, buffer, cells, place)
+            value = promised(layout.pad_text, buffer, cells, place)
             free = value is None or isinstance(value, Poison)
             if not free and plain(cells.value.get(place)) != value:
                 raise Misuse(f"padding {buffer.name}{list(place)} holds {cells.value.get(place)} at the end")

@@ -10,10 +10,14 @@ AGAIN = 0.05
 IDLE = 0.04
 LONG = 0.08
 HEAD = "@T.prim_func\ndef main({params}):\n"
-RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)} | {"uint8": (0, 255)}
+RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)}
+RANGES |= {f"uint{n}": (0, 2**n - 1) for n in (8, 16, 32, 64)}
 INTEGERS = tuple(RANGES)
 INDEX = "int64"
-WRAPPING = {"int8": 50, "uint8": 90, "int16": 12000, "int32": 1000000000, "int64": 1000000000}
+WRAPPING = {
+    "int8": 50, "uint8": 90, "int16": 12000, "uint16": 22000, "int32": 1000000000, "uint32": 1500000000,
+    "int64": 1000000000, "uint64": 2**63 - 1,
+}  # fmt: skip
 """A factor by which an iterator leaves its type; that of the index type, in which iterators do not, keeps inside."""
 
 
@@ -160,6 +164,7 @@ def _stage(t: Text, name: str, value: str, source: str, shape: tuple[int, ...]) 
     if t.dtype != "float32":
         forms += ["{x} // {two}", "({x} - {one}) % {three}", "T.if_then_else({x} + {one} > {x}, {x}, {most})"]
         forms += ["{x} * {three} // {three}", "T.max({x}, {x} + {one})", "{x} - {least}"]
+        forms += ["T.shift_left({x}, {two})", "T.shift_right({x}, {one})", "T.bitwise_and({x}, {three})"]
     form, element = (t.rng.choice(forms), axes) if t.rng.random() < 0.85 else ("{x}", rolled)
     if "SCALAR" in form:
         form = form.replace("SCALAR", t.scalar(t.fresh("n")))

@@ -30,13 +30,13 @@ QUIET = {
     "deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True,
     "phases": [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 }  # fmt: skip
-COUNTED = 300
+COUNTED = 900
 
 pytestmark = pytest.mark.timeout(600 * max(1.0, SCALE))  # shrinking a failure takes minutes
 
 
-def test_every_part_of_the_grammar_occurs_in_one_program_of_a_hundred() -> None:
-    """Nodes, operators, calls, types, kinds of loops, iterators, accesses and views each occur in at least 1 %."""
+def test_every_part_of_the_grammar_occurs_in_one_program_of_two_hundred() -> None:
+    """Nodes, operators, calls, types, kinds of loops, iterators, accesses and views each occur in at least 0.5 %."""
     counts: Counter[str] = Counter()
     seen = 0
 
@@ -50,7 +50,7 @@ def test_every_part_of_the_grammar_occurs_in_one_program_of_a_hundred() -> None:
     count()
     print(table(counts, seen))
     assert seen == COUNTED
-    assert not [name for name in GRAMMAR if counts[name] < 0.01 * seen]
+    assert not [name for name in GRAMMAR if counts[name] < 0.005 * seen]
 
 
 @settings(max_examples=scaled(60), **QUIET)

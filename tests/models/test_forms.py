@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from record_makers import make_record
 import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.models import api
+from stridesmith.models import forms as forms_module
 from stridesmith.models.api import fastest_of, forms, network_of
 from stridesmith.models.network import Network, Operator
 from stridesmith.models.tasks import tasks_of
@@ -56,6 +58,23 @@ def test_the_bounds_decide_where_nothing_was_measured(tmp_path: Path) -> None:
         assert programs(made[0]) == wanted == programs(network_of(convolution(), target))
         assert fastest_of(made, target, db) is made[0]
     assert [programs(form) for form in forms(convolution(), CPU, winograd=False)] == [["conv2d"]]
+
+
+def test_other_forms_are_made_where_something_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a database the first one is all that is wanted, and all that is made."""
+    calls: list[float] = []
+    right = forms_module.with_winograd
+
+    def counted(network: Network, cache: float = math.inf) -> Network:
+        calls.append(cache)
+        return right(network, cache=cache)
+
+    monkeypatch.setattr(forms_module, "with_winograd", counted)
+    assert programs(fastest_of(forms(convolution(), CPU), CPU, str(tmp_path / "none.db"))) == FEWER
+    assert len(calls) == 1
+    measure([(convolution(), 1.0)], tmp_path / "measured.db")
+    fastest_of(forms(convolution(), CPU), CPU, str(tmp_path / "measured.db"))
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize(("direct", "fewer", "wanted"), [(20.0, 30.0, "direct"), (30.0, 20.0, "fewer")])

@@ -12,28 +12,25 @@ import pytest
 import stridesmith as ss
 from stridesmith import configs
 from stridesmith.backends.data import arguments_of, pack, padding, unpack
+from stridesmith.ir.layout.layout import Dim, Layout
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.fusion import tidied
 from stridesmith.models.laid_out import laid_out
-from stridesmith.models.layouts import TensorLayout
 from stridesmith.space.tree import leaf_blocks
 
 CPU = configs.target("cpu-avx2")
 
 
-def layout(shape: tuple[int, ...], kind: str, pad: str = "0.0", border: int = 1) -> TensorLayout:
+def layout(shape: tuple[int, ...], kind: str, pad: str | float = 0.0, border: int = 1) -> Layout:
     """An image's layout: ``nchw``, ``nhwc`` or ``nchw4c``, with a halo if the name ends in ``+``."""
-    plain = TensorLayout(shape)
-    if kind.startswith("nhwc"):
-        plain = replace(plain, order=(0, 2, 3, 1))
-    if kind.startswith("nchw4c"):
-        plain = replace(plain, block=(1, 4))
-    if kind.endswith("+"):
-        plain = replace(plain, before=(0, 0, border, border), after=(0, 0, border, border))
-    return replace(plain, pad_value=pad if plain.pads else "")
+    order = (0, 2, 3, 1) if kind.startswith("nhwc") else ()
+    block = (1, 4) if kind.startswith("nchw4c") else (-1, 1)
+    halo = (0, 0, border, border) if kind.endswith("+") else ()
+    made = Layout.ordered(shape, order, block, halo, halo)
+    return replace(made, pad_value=pad) if made.pads else made
 
 
-def same_in_layouts(func: PrimFunc, layouts: Mapping[str, TensorLayout], constants: tuple[str, ...] = ()) -> PrimFunc:
+def same_in_layouts(func: PrimFunc, layouts: Mapping[str, Layout], constants: tuple[str, ...] = ()) -> PrimFunc:
     """The program in layouts, after it has computed the same, and held in its padding what it promises."""
     func = tidied(func)
     made = laid_out(func, layouts, constants)
@@ -83,7 +80,7 @@ def test_a_result_that_is_not_zero_over_the_edge_is_filled() -> None:
     assert edges(same_as_before(func, {"y": layout((1, 5, 4, 4), "nchw4c")})) == 1
 
 
-def same_as_before(func: PrimFunc, layouts: Mapping[str, TensorLayout]) -> PrimFunc:
+def same_as_before(func: PrimFunc, layouts: Mapping[str, Layout]) -> PrimFunc:
     return laid_out(tidied(func), layouts, ("w", "bias"))
 
 
@@ -95,6 +92,26 @@ def test_depthwise_convolutions(kind: str) -> None:
     made = same_in_layouts(func, layouts, ("w",))
     assert "pad" not in names(made)
     assert edges(made) == 4
+
+PHASES = (Dim(0), Dim(1), Dim(2), Dim(3, "inner", 2), Dim(3, "block", 2))
+PACKED = (Dim(0), Dim(1, "block", 4), Dim(2), Dim(3), Dim(1, "inner", 4))
+PANELS = (Dim(0), Dim(1, "block", 4), Dim(2), Dim(3, "block", 4), Dim(3, "inner", 4), Dim(1, "inner", 4))
+GROUPS = (Dim(2), Dim(0), Dim(1), Dim(3))
+
+
+@pytest.mark.parametrize("written", [PHASES, PACKED, PANELS, GROUPS, ()], ids=str)
+@pytest.mark.parametrize("read", [PHASES, PANELS, ()], ids=str)
+def test_families_of_the_design_space_fit_between_operators(read: tuple[Dim, ...], written: tuple[Dim, ...]) -> None:
+    """Phases of a stride, steps of dot products side by side, also in panels, groups first, and rows with a pitch."""
+    func = ss.workload("conv2d_bias_act", ci=6, h=6, w=7, co=5, k=3, pad=0).func
+    plain = tuple(Dim(d) for d in range(4))
+    layouts = {
+        name: Layout.of_dims(shape, dims or plain, reach=() if dims else (*shape[:3], shape[3] + 4), pad_value=0.0)
+        for name, shape, dims in (("x", (1, 6, 6, 7), read), ("y", (1, 5, 4, 5), written))
+    }
+    made = same_in_layouts(func, layouts, ("w", "bias"))
+    assert all(made.layout_of(name) == layout for name, layout in layouts.items())
+
 
 
 GATED = ss.parse("""
@@ -119,7 +136,7 @@ def gated(x: T.Buffer((1, 4, 3, 3), "float32"), w: T.Buffer((5, 4), "float32"), 
 def test_zero_times_anything_is_not_zero(pad: str, filled: int) -> None:
     """Over the edge a sum of zeros meets the padding of a gate: where that may be no number, zeros are written."""
     assert isinstance(GATED, PrimFunc)
-    gate = TensorLayout((1, 5), block=(1, 4), pad_value=pad)
+    gate = Layout.ordered((1, 5), block=(1, 4), pad_value=pad)
     layouts = {"g": gate, "y": layout((1, 5, 3, 3), "nchw4c")}
     made = laid_out(tidied(GATED), layouts, ("w",))
     assert edges(made) == filled
@@ -150,16 +167,16 @@ def test_a_pool_reads_a_halo_of_its_own_value(kind: str) -> None:
     seen = layout((1, 6, 6, 6), kind, pad="-inf")
     made = same_in_layouts(func, {"x": seen, "y": layout((1, 6, 3, 3), kind)})
     assert "pad" not in names(made)
-    zeros = same_in_layouts(func, {"x": replace(seen, pad_value="0.0")})
+    zeros = same_in_layouts(func, {"x": replace(seen, pad_value=0.0)})
     assert "pad" in names(zeros)
 
 
 def test_products_of_matrices() -> None:
     """Blocks of both dimensions."""
     func = ss.workload("matmul", m=5, n=6, k=7).func
-    same_in_layouts(func, {"a": TensorLayout((5, 7), block=(1, 4), pad_value="0.0")}, ("b",))
-    blocked = TensorLayout((5, 6), block=(0, 4), pad_value="0.0")
-    same_in_layouts(func, {"a": TensorLayout((5, 7), block=(0, 4), pad_value="0.0"), "c": blocked}, ("b",))
+    same_in_layouts(func, {"a": Layout.ordered((5, 7), block=(1, 4), pad_value=0.0)}, ("b",))
+    blocked = Layout.ordered((5, 6), block=(0, 4), pad_value=0.0)
+    same_in_layouts(func, {"a": Layout.ordered((5, 7), block=(0, 4), pad_value=0.0), "c": blocked}, ("b",))
 
 
 SUM = ss.parse("""
@@ -184,7 +201,7 @@ def test_element_wise_operators_follow_their_operands(kind: str) -> None:
 
 def test_part_of_a_larger_tensor() -> None:
     """A result may lie inside of memory whose rest belongs to others."""
-    part = TensorLayout((1, 6, 5, 5), block=(1, 4), before=(0, 4, 0, 0), after=(0, 3, 0, 0))
+    part = Layout.ordered((1, 6, 5, 5), block=(1, 4), before=(0, 4, 0, 0), after=(0, 3, 0, 0))
     assert isinstance(SUM, PrimFunc)
     made = laid_out(SUM, {"y": part})
     a = np.ones((1, 6, 5, 5), "float32")

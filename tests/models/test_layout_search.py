@@ -15,6 +15,7 @@ from network_maker import Maker, computed, drawn
 from stridesmith import configs
 from stridesmith.backends.devices import discover
 from stridesmith.errors import BadRecord, Interrupted
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.models import layout_search, tuning
@@ -23,7 +24,6 @@ from stridesmith.models.api import compiled
 from stridesmith.models.chosen import Chosen, in_layouts, keep, kept
 from stridesmith.models.fusion import fused
 from stridesmith.models.layout_search import LayoutSearch
-from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Network, problems
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.task import Roof, Task
@@ -90,7 +90,7 @@ class Device:
     def us(self, task: Task) -> float:
         """What a task takes: less where all that has a layout is in blocks, more where only some of it is."""
         tensors = [buffer for buffer in task.work.func.buffers if task.interface[buffer.name] == "fixed"]
-        maps = {layout.param: layout.index_map for layout in task.work.func.layouts}
+        maps = {name: layout.index_map.text for name, layout in task.work.func.layouts}
         cut = [" // " in maps.get(buffer.name, "") for buffer in tensors]
         moved = 0.001 * sum(buffer.size for buffer in tensors)
         if task.work.name == "copy":
@@ -130,7 +130,7 @@ def test_the_layouts_that_measure_best_are_found(
     device, guide = searched(network, blocked, monkeypatch)
     chosen = Chosen.of(guide.alternatives, guide.best())
     between = [name for name in network.tensors if len(guide.alternatives[name]) > 1 and name in network.producer]
-    assert all((chosen.written.get(name, TensorLayout(())).block[0] >= 0) is wins for name in between)
+    assert all(bool(name in chosen.written and chosen.written[name].blocks) is wins for name in between)
     known = sum(not share.is_untried for share in device.shares)
     combinations = sum(len(grid.combinations) for grid in guide.tables.grids.values())
     assert known < combinations / 2, "most combinations were never measured"
@@ -143,7 +143,7 @@ def test_it_starts_with_what_the_estimate_likes(network: Network, liked: str, mo
     """Under one rule for all tensors: as ONNX has them, or in blocks."""
 
     def estimated(func: PrimFunc, *_: object) -> float:
-        cut = [" % " in layout.index_map for layout in func.layouts]
+        cut = [" % " in layout.index_map.text for _, layout in func.layouts]
         return 1.0 if any(cut) is bool(liked) else 2.0
 
     monkeypatch.setattr(layout_search, "predicted_us", estimated)
@@ -244,7 +244,7 @@ def test_what_is_being_measured_is_not_taken_for_impossible(network: Network, mo
 
 def in_blocks(func: PrimFunc, *_: object) -> float:
     """An estimate that likes blocks."""
-    return 1.0 if any(" % " in layout.index_map for layout in func.layouts) else 2.0
+    return 1.0 if any(" % " in layout.index_map.text for _, layout in func.layouts) else 2.0
 
 
 def test_what_is_agreed_on_was_measured(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_rules_for_all_are_wholes_of_what_is_known(network: Network, monkeypatch
     """Each form that tensors may have is a rule, and costs at least what was agreed on."""
     _, guide = searched(network, 0.5, monkeypatch)
     wholes = dict(guide.uniform())
-    assert {order for order, _ in wholes} >= {(0, 1, 2, 3), (0, 2, 3, 1)}
+    assert {tuple(d.dim for d in form) for form in wholes} >= {(0, 1, 2, 3), (0, 2, 3, 1)}
     assert all(agreement.cost >= guide.best().cost for agreement in wholes.values())
 
 
@@ -319,7 +319,7 @@ def blocked_choice(network: Network, target: Target) -> Chosen:
     found = alternatives(network, target)
     written = {name: some[-1] for name, some in found.items() if len(some) > 1 and name in network.producer}
     read = {
-        (node.name, name): TensorLayout(network.tensors[name].shape)
+        (node.name, name): Layout.plain(network.tensors[name].shape)
         for node in network.nodes
         for name in node.inputs
         if name in written and not any(output in written for output in node.outputs)
@@ -352,7 +352,7 @@ def test_copies_in_layouts_of_one_label_are_apart() -> None:
     make = Maker()
     middle = make.map("{0} + {0}", make.input(3, 4))
     network = make.network(make.map("T.max({0}, T.float32(0))", middle), make.map("{0} * {0}", middle))
-    narrow, wide = (TensorLayout((3, 4), before=(0, n), after=(0, n)) for n in (4, 8))
+    narrow, wide = (Layout.ordered((3, 4), before=(0, n), after=(0, n)) for n in (4, 8))
     readers = [node.name for node in network.nodes[1:]]
     made = in_layouts(network, Chosen(read={(readers[0], middle): narrow, (readers[1], middle): wide}))
     assert narrow.label == wide.label and list(problems(made)) == []
@@ -362,7 +362,7 @@ def test_copies_in_layouts_of_one_label_are_apart() -> None:
 def test_a_choice_that_does_not_fit_is_left_alone(network: Network, tmp_path: Path) -> None:
     """One for other operators is not used; one that is no choice at all is refused in one sentence."""
     with Database(str(tmp_path / "own.db")) as database:
-        other = Chosen({network.outputs[0]: replace(TensorLayout((1, 4, 4, 4)), order=(0, 2, 3, 1))})
+        other = Chosen({network.outputs[0]: Layout.ordered((1, 4, 4, 4), (0, 2, 3, 1))})
         keep(other, network, CPU, database)
         assert kept(network, CPU, database) is None
         for data in ({}, [1], {"written": {"t1": {"shape": [1], "order": [3]}}, "read": []}):

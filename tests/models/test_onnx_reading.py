@@ -297,7 +297,7 @@ def test_invalid_graphs_are_explained() -> None:
         ([node("Relu", "x", "y"), node("Relu", "x", "y")], "it writes `y`, which there is already"),
         ([node("Relu", "x", "z")], "nothing in the model computes its output `y`"),
         ([node("MatMul", "x x", "y")], "is not valid"),
-        ([node("NonZero", "x", "y")], "depends on the contents"),
+        ([node("NonZero", "x", "n"), node("Size", "n", "y")], "depends on the contents"),
     ):
         assert text in refusal(model(nodes, {"x": (2, 3)}), errors.ModelProblem)
     assert "versions 7 to" in refusal(model([node("Relu", "x", "y")], {"x": (2,)}, opset=5), errors.ModelProblem)

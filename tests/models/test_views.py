@@ -11,10 +11,10 @@ from network_maker import Maker, computed, drawn
 from opencl_programs import device
 
 from stridesmith.backends.devices import discover
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.target import Target
 from stridesmith.models.laid_out import laid_out
-from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Foreign, Network, Node, Operator
 from stridesmith.models.run import in_place
 from stridesmith.models.run.kernels import Kernel
@@ -145,8 +145,8 @@ def test_parts_may_lie_rows_apart() -> None:
     a, b = make.map("{0} + {0}", x), make.map("{0} * {0}", x)
     network = make.network(make.map("{0} + T.float32(1)", make.concat(1, a, b)))
     assert idle(network) == 0
-    left = TensorLayout((3, 4), after=(0, 4))
-    right = TensorLayout((3, 4), before=(0, 4))
+    left = Layout.ordered((3, 4), after=(0, 4))
+    right = Layout.ordered((3, 4), before=(0, 4))
     funcs = [laid_out(node.func, {"y": layout}) for node, layout in zip(network.nodes, (left, right), strict=False)]  # type: ignore[union-attr]
     funcs.append(laid_out(network.nodes[2].func, {"x0": left, "x1": right}))  # type: ignore[union-attr]
     nodes = tuple(replace(node, func=func) for node, func in zip(network.nodes, funcs, strict=False))
@@ -163,8 +163,8 @@ def test_what_pads_its_part_is_no_part() -> None:
     x = make.input(3, 4)
     a, b = make.map("{0} + {0}", x), make.map("{0} * {0}", x)
     network = make.network(make.map("{0} + T.float32(1)", make.concat(1, a, b)))
-    left = TensorLayout((3, 4), after=(0, 4), pad_value="undef")
-    right = TensorLayout((3, 4), before=(0, 4), pad_value="undef")
+    left = Layout.ordered((3, 4), after=(0, 4), pad_value="undef")
+    right = Layout.ordered((3, 4), before=(0, 4), pad_value="undef")
     first, second, third, last = (node for node in network.nodes if isinstance(node, Operator))
     one, other = laid_out(first.func, {"y": left}), laid_out(second.func, {"y": right})
     both = laid_out(third.func, {"x0": left, "x1": right})

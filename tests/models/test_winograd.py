@@ -13,11 +13,11 @@ from network_maker import Maker, computed, drawn
 import stridesmith as ss
 from stridesmith import configs
 from stridesmith.ir.expr import Call
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.node import walk
 from stridesmith.models.alternatives import wanted_by
 from stridesmith.models.fusion import fused
 from stridesmith.models.laid_out import laid_out
-from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Network, Operator, Tensor, problems
 from stridesmith.models.winograd import TAPS, WEIGHTS, with_winograd
 
@@ -287,8 +287,8 @@ def test_a_halo_takes_the_tests_of_the_border_away() -> None:
     data = transformed(make.network(conv(make, make.input(1, 16, 8, 8), pad=1))).nodes[0]
     assert isinstance(data, Operator)
     (border, *_) = wanted_by(data.func, CPU)["x"].borders
-    assert (border.before, border.after, border.value) == ((0, 0, 1, 1), (0, 0, 1, 1), "0.0")
-    halo = TensorLayout((1, 16, 8, 8), order=(0, 2, 3, 1), before=border.before, after=border.after, pad_value="0.0")
+    assert (border.before, border.after, border.value) == ((0, 0, 1, 1), (0, 0, 1, 1), 0.0)
+    halo = Layout.ordered((1, 16, 8, 8), order=(0, 2, 3, 1), before=border.before, after=border.after, pad_value=0.0)
     before, after = (
         sum(isinstance(n, Call) for n in walk(func)) for func in (data.func, laid_out(data.func, {"x": halo}))
     )

@@ -25,7 +25,8 @@ def checked(model: Callable[..., Any], *inputs: Any, tolerance: float = 1e-5) ->
     found = parts_of(model, *inputs)
     assert len(found.parts) == 1, found.refused
     (part,) = found.parts
-    assert not any("aten" in str(node.target) and _computes(node) for node in found.module.graph.nodes)
+    left = [node for node in found.module.graph.nodes if "aten" in str(node.target) and node.name not in found.known]
+    assert not any(map(_computes, left))
     given = {str(name): _fitting(part.network.tensors[name].shape, inputs) for name in part.network.inputs}
     with torch.no_grad():
         expected = model(*inputs)
@@ -193,10 +194,10 @@ REST: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sort": (lambda x: x.sort(-1).values, (drawn(4, 5),)),
     "both results": (lambda x: F.max_pool2d(x, 2, return_indices=True), (drawn(1, 2, 4, 4),)),
     "complex": (lambda x: torch.view_as_complex(x).abs(), (drawn(4, 2),)),
-    "types": (lambda x, n: x * n, (drawn(4, 5), torch.ones(4, 5, dtype=torch.int64))),
+    "types": (lambda x, n: x == n, (drawn(4, 5), torch.ones(4, 5, dtype=torch.int64))),
     "number of bools": (lambda x: x == 2, (drawn(4, 5) > 0,)),
     "number beyond the type": (lambda x: x == -1, (torch.ones(4, 5, dtype=torch.uint8),)),
-    "adaptive": (lambda x: F.adaptive_avg_pool2d(x, 3), (drawn(1, 2, 5, 5),)),
+    "norm of order 0": (lambda x: torch.linalg.vector_norm(x, 0), (drawn(4, 5),)),
     "without a batch": (lambda x: F.max_pool2d(x, 2), (drawn(2, 4, 4),)),
     "random": (lambda x: F.dropout(x, 0.5, training=True), (drawn(4, 5),)),
 }
@@ -228,23 +229,137 @@ def test_doubles_have_programs() -> None:
     checked(torch.nn.Linear(4, 5).double().eval(), drawn(3, 4).double())
 
 
-class Tagger(torch.nn.Module):  # type: ignore[misc]
-    """Two directions of an LSTM and a product."""
+IMAGE = drawn(2, 4, 5, 7)
+PLACES = torch.tensor([[2, 0], [1, 3]])
+MORE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "sin": (lambda x: torch.sin(x * 30) * 2, (drawn(4, 5),)),
+    "cos": (lambda x: torch.cos(x * 30) * 2, (drawn(4, 5),)),
+    "sin of doubles": (lambda x: torch.sin(x * 1000) * 2, (drawn(4, 5).double(),)),
+    "cos of doubles": (lambda x: torch.cos(x * 1000) * 2, (drawn(4, 5).double(),)),
+    "types": (lambda x, n: x.exp() * n, (drawn(4, 5), torch.arange(5))),
+    "quotient of whole numbers": (lambda n: n / 4 - n / n.sum(), (torch.arange(1, 6),)),
+    "unbind": (lambda x: torch.stack(x.exp().unbind(1), 0), (drawn(3, 4),)),
+    "max dim": (lambda x: x.exp().max(1), (drawn(3, 4, 5),)),
+    "min dim": (lambda x: x.exp().min(-1, keepdim=True), (drawn(3, 4, 5),)),
+    "max": (lambda x: x.exp().max(), (drawn(3, 4),)),
+    "sum of all": (lambda x: x.exp().sum(), (drawn(3, 4),)),
+    "sum of bools": (lambda x: (x > 0).sum(1), (drawn(3, 4),)),
+    "mean of all": (lambda x: x.exp().mean(), (drawn(3, 4),)),
+    "prod": (lambda x: x.exp().prod(1), (drawn(3, 4),)),
+    "any": (lambda x: (x > 1).any(1), (drawn(3, 4),)),
+    "all": (lambda x: (x > -1).all(), (drawn(3, 4),)),
+    "logsumexp": (lambda x: x.exp().logsumexp((1, 2)), (drawn(3, 4, 5),)),
+    "argmax": (lambda x: x.exp().argmax(1), (drawn(3, 4),)),
+    "argmax of all": (lambda x: x.exp().argmax(), (drawn(3, 4),)),
+    "argmin kept": (lambda x: x.exp().argmin(0, keepdim=True), (drawn(3, 4),)),
+    "cumsum": (lambda x: x.exp().cumsum(1), (drawn(3, 4),)),
+    "gather": (lambda x, places: x.exp().gather(1, places), (drawn(3, 5), PLACES)),
+    "index_select": (lambda x, places: x.exp().index_select(1, places), (drawn(3, 5), torch.tensor([4, 0]))),
+    "index": (lambda x, places: x.exp()[:, places], (drawn(3, 5), PLACES)),
+    "index by two": (lambda x, a, b: x.exp()[:, a, b], (drawn(3, 4, 4), PLACES, torch.tensor([1, 3]))),
+    "index by two apart": (lambda x, a: x.exp()[a, :, a], (drawn(4, 3, 5), PLACES)),
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x.exp(), 2), (drawn(2, 8, 3, 4),)),
+    "pixel_shuffle without a batch": (lambda x: F.pixel_shuffle(x.exp(), 2), (drawn(8, 3, 4),)),
+    "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x.exp(), 2), (drawn(2, 2, 6, 4),)),
+    "prelu": (lambda x, a: F.prelu(x * 2, a), (IMAGE, torch.tensor([0.1, -0.2, 0.3, 0.4]))),
+    "celu": (lambda x: F.celu(x * 2, 0.7), (drawn(3, 4),)),
+    "selu": (lambda x: F.selu(x * 2), (drawn(3, 4),)),
+    "norm": (lambda x: torch.linalg.vector_norm(x * 2, dim=1), (drawn(3, 4),)),
+    "norm of order 1": (lambda x: torch.linalg.vector_norm(x * 2, 1, keepdim=True), (drawn(3, 4),)),
+    "norm of order 3": (lambda x: torch.linalg.vector_norm(x * 2, 3, dim=-1), (drawn(3, 4),)),
+    "largest norm": (lambda x: torch.linalg.vector_norm(x * 2, math.inf, dim=0), (drawn(3, 4),)),
+    "normalize": (lambda x: F.normalize(x * 2), (drawn(3, 4),)),
+    "clamp_min": (lambda x: torch.clamp_min(x * 2, 0.1), (drawn(3, 4),)),
+    "clamp by tensors": (lambda x, low: torch.clamp(x * 2, min=low), (drawn(3, 4), drawn(4))),
+    "unsafe_split": (lambda x: torch.add(*torch.ops.aten.unsafe_split(x.exp(), 2, 1)), (drawn(3, 4),)),
+    "nearest": (lambda x: F.interpolate(x.exp(), scale_factor=2), (IMAGE,)),
+    "bilinear": (lambda x: F.interpolate(x.exp(), size=(8, 9), mode="bilinear"), (IMAGE,)),
+    "bilinear, corners": (
+        lambda x: F.interpolate(x.exp(), size=(8, 9), mode="bilinear", align_corners=True), (IMAGE,),
+    ),
+    "var": (lambda x: x.exp().var(1), (drawn(3, 4),)),
+    "std": (lambda x: x.exp().std((0, 2), correction=0, keepdim=True), (drawn(3, 4, 5),)),
+    "var_mean": (lambda x: torch.var_mean(x.exp(), -1), (drawn(3, 4),)),
+    "glu": (lambda x: F.glu(x * 2, 1), (drawn(3, 4),)),
+    "roll": (lambda x: x.exp().roll((1, -2), (0, 1)), (drawn(3, 4),)),
+    "roll of all": (lambda x: x.exp().roll(3), (drawn(3, 4),)),
+    "flip": (lambda x: x.exp().flip((0, 1)), (drawn(3, 4),)),
+    "instance norm": (lambda x: F.instance_norm(x * 2), (IMAGE,)),
+    "adaptive average": (lambda x: F.adaptive_avg_pool2d(x * 2, (3, 4)), (IMAGE,)),
+    "adaptive average 1d": (lambda x: F.adaptive_avg_pool1d(x * 2, 3), (drawn(2, 4, 7),)),
+    "adaptive average 3d": (lambda x: F.adaptive_avg_pool3d(x * 2, (2, 3, 2)), (drawn(1, 2, 3, 5, 4),)),
+    "adaptive maximum": (lambda x: F.adaptive_max_pool2d(x * 2, (3, 4)), (IMAGE,)),
+    "as_strided": (lambda x: torch.as_strided(x.exp(), (4, 3), (1, 4)) + 1, (drawn(3, 4),)),
+    "shared heads": (
+        lambda q, kv: F.scaled_dot_product_attention(q * 2, kv, kv, enable_gqa=True),
+        (drawn(1, 4, 5, 8), drawn(1, 2, 7, 8)),
+    ),
+    "shared heads, causal": (
+        lambda q, kv: F.scaled_dot_product_attention(q * 2, kv, kv, enable_gqa=True, is_causal=True),
+        (drawn(2, 6, 5, 4), drawn(2, 3, 5, 4)),
+    ),
+}  # fmt: skip
 
-    def __init__(self, bias: bool) -> None:
+
+@pytest.mark.parametrize("name", MORE)
+def test_operators_of_other_families(name: str) -> None:
+    """Each computes what PyTorch computes, and nothing of it is left to PyTorch."""
+    model, inputs = MORE[name]
+    checked(model, *inputs, tolerance=1e-11 if inputs[0].dtype == torch.float64 else 1e-5)
+
+
+class Recurrent(torch.nn.Module):  # type: ignore[misc]
+    """A recurrent layer and a product."""
+
+    def __init__(self, layer: Any) -> None:
         super().__init__()
-        self.layer = torch.nn.LSTM(6, 5, bidirectional=True, bias=bias)
-        self.last = torch.nn.Linear(10, 3)
+        self.layer = layer
+        self.last = torch.nn.Linear(layer.hidden_size * (2 if layer.bidirectional else 1), 3)
 
     def forward(self, x: Any) -> Any:
-        return self.last(self.layer(x)[0])
+        results, last = self.layer(x)
+        return self.last(results), *(last if isinstance(last, tuple) else (last,))
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_an_lstm_in_two_directions(bias: bool) -> None:
-    """Dynamo reads it where it is allowed to, and each direction is a program of its own."""
+LAYERS: dict[str, Callable[[], Any]] = {
+    "lstm": lambda: torch.nn.LSTM(6, 5),
+    "lstm, no biases, both directions": lambda: torch.nn.LSTM(6, 5, bias=False, bidirectional=True),
+    "lstm, two layers, batch first": lambda: torch.nn.LSTM(6, 5, 2, batch_first=True),
+    "gru": lambda: torch.nn.GRU(6, 5),
+    "gru, two layers, both directions": lambda: torch.nn.GRU(6, 5, 2, bidirectional=True),
+    "gru, no biases, batch first": lambda: torch.nn.GRU(6, 5, bias=False, batch_first=True),
+    "rnn": lambda: torch.nn.RNN(6, 5),
+    "rnn, relu, both directions": lambda: torch.nn.RNN(6, 5, nonlinearity="relu", bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers(name: str) -> None:
+    """All layers of a module, in both directions, are loops over steps with weights that are constants."""
     torch.manual_seed(0)
-    with torch._dynamo.config.patch(allow_rnn=True):
-        found = checked(Tagger(bias).eval(), drawn(4, 2, 6))
+    model = Recurrent(LAYERS[name]()).eval()
+    found = checked(model, drawn(4, 2, 6))
     names = [node.func.name for node in found.parts[0].network.nodes]
-    assert names.count("lstm") == 2, names
+    kind = name.split(",")[0]
+    assert names.count(kind) == model.layer.num_layers, names
+
+
+def test_a_first_state_that_is_given() -> None:
+    """A state that is not known is an input; each layer has its own."""
+    torch.manual_seed(0)
+    layer = torch.nn.GRU(6, 5, 2).eval()
+    found = checked(lambda x, h: layer(x * 2, h)[0], drawn(4, 3, 6), drawn(2, 3, 5))
+    assert len(found.parts[0].inputs) == 2
+
+
+def test_a_part_of_memory_stays_with_pytorch() -> None:
+    """What is beside a tensor in its memory is nothing that a program could read."""
+    with pytest.raises(Exception, match=r"sees a part of a tensor's memory in another order \(as_strided\)"):
+        parts_of(lambda x: torch.as_strided(x, (2, 2), (4, 1), 0) + 1, drawn(4, 4)[1:])
+
+
+def test_layers_that_stay_with_pytorch() -> None:
+    """Projections have no program, and PyTorch does not write the layer out."""
+    layer = torch.nn.LSTM(6, 5, proj_size=2).eval()
+    with pytest.raises(Exception, match="recurrent layer has projections"):
+        parts_of(lambda x: layer(x)[0], drawn(4, 2, 6))

@@ -18,6 +18,7 @@ from record_makers import make_record
 
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.report import charts, layouts
 from stridesmith.report import page as pages
 from stridesmith.report.advice import _waiting, findings
@@ -274,13 +275,13 @@ def test_decisions_of_a_search_have_what_was_tried(task: TaskReport) -> None:
 
 def test_a_layout_shows_its_padding() -> None:
     """17 columns in vectors of 16: the second panel has 15 cells of padding a row, of the kind that its value says."""
-    picture = layouts._drawn("w", "x", (3, 17), "lambda i, j: [j // 16, i, j % 16]", 0, (2, 3, 16))
+    picture = layouts._drawn("w", "x", Layout.parse((3, 17), "lambda i, j: [j // 16, i, j % 16]", "0", (2, 3, 16)))
     assert picture is not None and picture.padding == pytest.approx(1 - 51 / 96)
     assert picture.svg.count('<rect class="number"') == 3 * 15
     assert picture.svg.count('<rect class="data"') == 3 * 17
-    huge = layouts._drawn("w", "x", (1000, 999), "lambda i, j: [i // 8, j, i % 8]", "undef", (125, 999, 8))
+    huge = layouts._drawn("w", "x", Layout.ordered((1000, 999), block=(0, 8), pad_value="undef"))
     assert huge is not None and len(huge.svg) < 20_000
-    assert layouts._drawn("w", "x", (8,), "lambda i: [i // 2]", None, (4,)) is None
+    assert layouts._drawn("w", "x", Layout.parse((8,), "lambda i: [i // 2]", "", (4,))) is None
 
 
 def facts(**changed: Any) -> dict[str, Any]:

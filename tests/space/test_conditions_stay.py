@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
 import pytest
 from scheduled import same, schedule
 
+from stridesmith.ir.affine import guard
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.space.schedule import Schedule, ScheduleError
 
 SUM = """
@@ -154,6 +159,42 @@ def test_a_copy_is_rewritten_over_its_new_layout(index_map: str) -> None:
     sch = schedule(text)
     sch.transform_layout("b", "B", index_map, 0, rewrite_loops=True)
     same(sch, text)
+
+
+def test_a_condition_that_reads_stays_behind_that_of_the_padding() -> None:
+    """Both sides of ``and`` are evaluated: a condition on data of the writer keeps the one that protects its index."""
+    text = copied(value="T.if_then_else(X[vi] == 5, T.int32(3), T.int32(0))")
+    sch = schedule(text)
+    sch.transform_layout("b", "B", "lambda i: [i + 1]", 0, physical_shape=[18], rewrite_loops=True)
+    check_in_bounds(sch.func)
+    same(sch, text)
+
+
+@pytest.mark.parametrize("budget", [500, 5000, 20000])
+def test_what_is_too_hard_to_decide_is_refused(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+    """A primitive whose question is beyond its budget raises a ScheduleError, or does without."""
+    monkeypatch.setattr(guard, "MAX_OPERATIONS", budget)
+    wide = PARTS.replace("extent", str(budget))
+    steps: list[Callable[[Schedule], object]] = [
+        lambda sch: sch.hoist_expression("b"),
+        lambda sch: sch.remove_branching_through_overcompute("b"),
+        lambda sch: sch.reindex_cache_read("b", 0, "global", lambda i, j: [i, j]),
+    ]
+    for step in steps:
+        with contextlib.suppress(ScheduleError):
+            step(schedule(wide))
+
+
+PARTS = """
+@T.prim_func
+def main(X: T.Buffer((extent, 6), "int32"), B: T.Buffer((extent, 42), "int32")):
+    for i, j, k in T.grid(extent, 6, 7):
+        with T.block("b"):
+            vi = T.axis.spatial(extent, i)
+            vj = T.axis.spatial(42, j * 7 + k)
+            T.where((i * 3 + j) // 2 % 5 < 4 and (j + k * 2) % 3 != 1)
+            B[vi, vj] = T.if_then_else((vi + vj) % 4 < 3 and vj // 7 < 6, X[vi, vj // 7], T.int32(0))
+"""
 
 
 PADDED = """

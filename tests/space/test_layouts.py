@@ -11,6 +11,7 @@ from goldens.execute import same_results
 from scale import scaled
 
 import stridesmith as ss
+from stridesmith.ir.layout.layout import Dim, Layout
 from stridesmith.ir.passes.layouts import with_layout_transform
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, written_buffers
@@ -100,6 +101,20 @@ def test_arguments_and_intermediates_of_every_form(form: str, buffer: str, pad: 
     assert sum(text.count(f"{b.name}[") for b in written_buffers(sch.func)) >= stored
 
 
+def test_a_layout_is_its_map_its_extents_and_its_pad_value() -> None:
+    """One value in the place of three arguments; the trace has the three, so that it replays like any other."""
+    layout = Layout.of_dims((14,), [Dim(0, "block", 4), Dim(0, "inner", 4)], reach=(20,), pad_value=0.0)
+    one, three = Schedule(function(BLOCKS)), Schedule(function(BLOCKS))
+    one.transform_layout("use", "t", layout)
+    three.transform_layout("use", "t", "lambda d0: [d0 // 4, d0 % 4]", 0.0, physical_shape=(5, 4))
+    assert one.func == three.func and one.trace == three.trace
+    assert Trace.from_json(one.trace.to_json()).replay(function(BLOCKS)).func == one.func
+    with pytest.raises(ScheduleError, match="`index_map` is a layout, which has a `pad_value` of its own"):
+        Schedule(function(BLOCKS)).transform_layout("use", "t", layout, 0)
+    with pytest.raises(ScheduleError, match="`index_map` is a layout, which has a `pad_value` of its own"):
+        Schedule(function(BLOCKS)).transform_block_layout("use", layout)
+
+
 @pytest.mark.parametrize(("form", "block"), [("bare", False), ("opaque", False), ("blocks", True)])
 def test_the_epilogue_has_the_form_of_the_writer(form: str, block: bool) -> None:
     """Loops beside loops, also inside an opaque block, a block with iterators beside blocks; after the writer."""
@@ -145,10 +160,10 @@ def test_layouts_of_a_parameter_compose_and_keep_what_each_says_of_padding() -> 
     sch.transform_layout("root", "A", lambda i: [i // 4, i % 4], "undef")
     sch.transform_layout("root", "A", lambda io, ii: [io, ii // 3, ii % 3], 0)
     check(sch, original)
-    (layout,) = sch.func.layouts
+    ((_, layout),) = sch.func.layouts
     assert layout.logical_shape == (10,)
-    assert layout.index_map == "lambda i: [i // 4, i % 4 // 3, i % 4 % 3]"
-    assert "T.undef" in layout.pad_value and "T.float32(0.0)" in layout.pad_value
+    assert layout.index_map.text == "lambda i: [i // 4, i % 4 // 3, i % 4 % 3]"
+    assert "T.undef" in layout.pad_text and "T.float32(0.0)" in layout.pad_text
     assert sch.func.script().count("T.assume") == 2
     physical = ss.Schedule(sch.func).func.buffers[0]
     assert physical.shape == (3, 2, 3)

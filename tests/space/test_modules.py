@@ -63,7 +63,7 @@ def test_a_shared_buffer_changes_everywhere(start: str, pad: Any) -> None:
     sch.work_on(start)
     sch.transform_layout("root", "A", lambda i: [i // 4, i % 4], pad)
     check(sch, module())
-    assert all(f.layouts[0].param == "A" for f in sch.module.functions)
+    assert all(f.layouts[0][0] == "A" for f in sch.module.functions)
     assert ("T.assume" in sch.mod["consumer"].script()) == (pad is not None)
     assert "T.assume" not in sch.mod["producer"].script()
 

@@ -436,3 +436,92 @@ def test_what_concurrent_iterations_write_for_themselves_is_not_copied_back() ->
     bare = bare.replace("    t[vi] = a[vi]", "t[i] = a[i]")
     with pytest.raises(ScheduleError, match=r"\(7\) `r` runs concurrently, but"):
         schedule(bare).cache_write("root", "t", "global")
+
+
+def test_an_assumption_moves_as_a_consumer_does() -> None:
+    """Condition (12) of reverse_compute_at counts what an assumption reads."""
+    text = STORED_AGAIN.replace("c[vj] = x[vj] * T.float32(2)", "T.assume(x[vj] == x[vj])").replace("SEEN", "t < 4")
+    text += """    for z in range(2):
+        with T.block("end"):
+            vz = T.axis.spatial(2, z)
+            c[vz] = x[vz]
+"""
+    sch = schedule(text)
+    sch.reverse_compute_at("use", "o")
+    same(sch, text)
+
+
+PRIVATE_STAGE = """
+@T.prim_func
+def main(a: T.Buffer((13,), "float32"), c: T.Buffer((6,), "float32")):
+    p = T.alloc_buffer((13,), "float32")
+    for i in T.parallel(6):
+        for k in range(3):
+            with T.block("stage"):
+                vk = T.axis.spatial(13, i * 2 + k)
+                p[vk] = a[vk] * T.float32(2)
+        with T.block("use"):
+            vi = T.axis.spatial(6, i)
+            c[vi] = p[vi * 2] + p[vi * 2 + 1]
+"""
+
+
+def test_what_concurrent_iterations_write_for_themselves_is_not_separated_from_its_readers() -> None:
+    """Condition (3) of distribute: after the first loop each iteration's own copy would be gone."""
+    with pytest.raises(ScheduleError, match=r"\(3\) `i` runs concurrently, but .* may touch the same element of `p`"):
+        schedule(PRIVATE_STAGE).distribute("i", 1)
+    serial = PRIVATE_STAGE.replace("T.parallel(6)", "range(6)")
+    sch = schedule(serial)
+    sch.distribute("i", 1)
+    same(sch, serial)
+
+
+DIVIDED = """
+@T.prim_func
+def main(a: T.Buffer((7,), "float32"), c: T.Buffer((7,), "float32")):
+    for i in range(7):
+        if i > 3:
+            with T.block("use"):
+                vi = T.axis.spatial(7, i)
+                c[vi] = a[12 // (vi - 3) % 7]
+        else:
+            c[i] = T.float32(0)
+"""
+
+
+def test_a_stage_needs_no_index_that_a_condition_protects() -> None:
+    """What one iteration reads is computed outside of the reader's conditions: there a divisor may be 0."""
+    sch = schedule(DIVIDED)
+    sch.cache_read("use", 0, "global")
+    sch.compute_at("a_global", "i")
+    same(sch, DIVIDED)
+
+
+TURNED = """
+@T.prim_func
+def main(a: T.Buffer((3, 4), "float32"), c: T.Buffer((4,), "float32")):
+    p = T.alloc_buffer((3, 4), "float32")
+    for o in range(3):
+        for u, i in T.grid(2, 4):
+            with T.block("part"):
+                vq = T.axis.spatial(3, u * 3 + o - FIRST)
+                vi = T.axis.spatial(4, i)
+                T.where(u * 3 + o >= FIRST and u * 3 + o < FIRST + 3)
+                p[vq, vi] = a[vq, vi] * T.float32(2)
+    for j, q in T.grid(4, 3):
+        with T.block("sum"):
+            vj, vr = T.axis.remap("SR", [j, q])
+            with T.init():
+                c[vj] = T.float32(0)
+            c[vj] = c[vj] + p[vr, vj]
+"""
+
+
+def test_a_reduction_does_not_follow_parts_that_come_in_another_order() -> None:
+    """Condition (6) of reverse_compute_at: the first point of the reduction, with the init, would not be the first."""
+    with pytest.raises(ScheduleError, match=r"\(6\) the init of block `sum` would come too late"):
+        schedule(TURNED.replace("FIRST", "1")).reverse_compute_at("sum", "o")
+    straight = TURNED.replace("FIRST", "0")
+    sch = schedule(straight)
+    sch.reverse_compute_at("sum", "o")
+    same(sch, straight)

@@ -406,8 +406,8 @@ def test_transform_layout_of_a_parameter_tells_the_caller() -> None:
     """The function records how its argument lies and assumes the pad value."""
     sch = schedule(MATMUL)
     sch.transform_layout("matmul", "b", lambda k, j: [j // 4, k, j % 4], 0)
-    (layout,) = sch.func.layouts
-    assert (layout.param, layout.logical_shape, layout.pad_value) == ("b", (9, 5), "0.0")
+    ((name, layout),) = sch.func.layouts
+    assert (name, layout.logical_shape, layout.pad_value) == ("b", (9, 5), 0.0)
     assert "T.assume" in sch.func.script()
 
 

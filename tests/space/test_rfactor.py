@@ -84,3 +84,15 @@ def test_factor_axis_is_a_place() -> None:
     """The axis of the parts lies in the buffer of parts."""
     with pytest.raises(ScheduleError, match=r"factor_axis must lie in \[-2, 2\), but got 2"):
         schedule(text()).rfactor("k", 2)
+
+
+@pytest.mark.parametrize(("name", "start"), [("and", -1), ("or", 0), ("xor", 0)])
+def test_operations_on_bits_are_reductions(name: str, start: int) -> None:
+    """Their parts begin with what leaves everything as it is, and are combined by the operation itself."""
+    source = text(f"T.bitwise_{name}(y[vi], x[vi, vk])", str(start), "int32", "T.where(T.bool(True))")
+    sch = schedule(source)
+    outer, _ = sch.split("k", [3, None])
+    part = sch.rfactor(outer, 0)
+    verify(sch.func)
+    assert sch.func.script().count(f"= T.int32({start})") == 2 and part != "reduce"
+    np.testing.assert_array_equal(result(sch.func), result(schedule(source).func))

@@ -7,17 +7,18 @@ from collections.abc import Callable
 
 from ....ir import dtypes
 from ....ir.expr import Binary, Broadcast, Call, Const, Expr
+from ....ir.functions import SHIFT_CALLS, TRUNCATED_CALLS
 from ...errors import CodegenError
 from .exact import exact_operation
 from .helpers import dot_builtin
-from .kernel import Kernel
+from .kernel import Kernel, NeedsLong
 from .types import bare, memory_type
 
 BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 FUNCTIONS = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
-    "abs": "fabs", "floor": "floor", "ceil": "ceil", "nearbyint": "rint", "pow": "pow", "fma": "fma",
-    "multiply_accumulate": "fma",
+    "abs": "fabs", "floor": "floor", "ceil": "ceil", "nearbyint": "rint", "pow": "pow", "fma": "fma", "fmod": "fmod",
+    "multiply_accumulate": "fma", "sin": "sin", "cos": "cos", "atan": "atan",
 }  # fmt: skip
 """The built-in functions of OpenCL C for floats."""
 
@@ -29,6 +30,17 @@ def call(k: Kernel, name: str, args: list[str], dtype: str, count: int) -> str:
     if name in BITWISE:
         bits = f"({args[0]} {BITWISE[name]} {args[1]})"
         return f"(({kind}){bits})" if count == 1 else bits
+    if name in SHIFT_CALLS:
+        if base == dtypes.INDEX and k.types.index == "int":
+            raise NeedsLong
+        own = k.types.scalar(base) if count == 1 else memory_type(base)
+        return f"{k.helpers.shift(name, own, count)}({', '.join(map(bare, args))})"
+    if name in TRUNCATED_CALLS:
+        if dtypes.is_unsigned(base):
+            function = k.helpers.floor_division(TRUNCATED_CALLS[name], kind)
+        else:
+            function = k.helpers.truncated_division(name, kind)
+        return f"{function}({', '.join(map(bare, args))})"
     if name == "abs" and dtypes.is_int(base):
         return f"(({kind})abs({args[0]}))" if count == 1 else _absolute(k, args[0], base, count)
     if not dtypes.is_float(base):

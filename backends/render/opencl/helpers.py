@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 
 from ...exponential import COEFFICIENTS, LEAST, LN2_HIGH, LN2_LOW, ROUND
 from ...neighbours import Picks
@@ -15,6 +16,8 @@ CALL_BYTES = 128
 POCL_CALL_BYTES = 32
 """Bytes of the longest vector that PoCL's built-in functions get and give in the right registers, even where they are
 compiled for another processor than the program is (see `known_faults`)."""
+FLOATS8 = {"float8_e4m3fn": (3, 7, 0x7E), "float8_e5m2": (2, 15, 0x7C)}
+"""Floats of 8 bits: bits of the fraction, what the exponent is too large by, and the last byte that is no NaN."""
 MOST_PAIRS = 8
 """Lanes of 32 bits whose halves are one native vector."""
 
@@ -350,12 +353,47 @@ class Helpers:
         quotient = f"b == ({ctype})-1 && d == 1 ? {negated} : {wrong} ? q - 1 : q"
         result = quotient if op == "//" else f"{wrong} ? r + d : r"
         # Division by 0, an error, and by -1, which may overflow, trap on some devices even where nobody asks for it.
-        divisor = "b == 0" if ctype == "uchar" else "b == 0 || b == -1"
+        if ctype.startswith("u"):
+            divided = f"a {'/' if op == '//' else '%'} (b == 0 ? ({ctype})1 : b)"
+            self._texts.setdefault(name, f"inline {ctype} {name}({ctype} a, {ctype} b) {{ return {divided}; }}\n")
+            return name
+        divisor = "b == 0 || b == -1"
         self._texts.setdefault(
             name,
             f"inline {ctype} {name}({ctype} a, {ctype} b) {{ const {ctype} d = {divisor} ? 1 : b;\n"
             f"    const {ctype} q = a / d, r = a - q * d; return {result}; }}\n",
         )
+        return name
+
+    def truncated_division(self, name: str, ctype: str) -> str:
+        """A function for ``truncdiv`` or ``truncmod`` of numbers with signs; ``truncdiv(a, -1)`` wraps around."""
+        helper, unsigned = f"trunc_{name[-3:]}_{ctype}", f"u{ctype}"
+        negated = f"({ctype})(({unsigned})0 - ({unsigned})a)"
+        result = f"b == ({ctype})-1 ? {negated} : a / d" if name == "truncdiv" else "a % d"
+        self._texts.setdefault(
+            helper,
+            f"inline {ctype} {helper}({ctype} a, {ctype} b) {{ const {ctype} d = b == 0 || b == -1 ? 1 : b;\n"
+            f"    return {result}; }}\n",
+        )
+        return helper
+
+    def shift(self, name: str, ctype: str, count: int) -> str:
+        """A function for shifts by any number of bits, of which OpenCL C looks at those below the type's width."""
+        kind, unsigned = (f"{base}{count if count > 1 else ''}" for base in (ctype, f"u{ctype.removeprefix('u')}"))
+        helper, width = f"{name}_{kind}", 8 * nbytes(ctype)
+        by, shifted = f"as_{unsigned}(b)", "a >> b"
+        if name == "shift_left":
+            shifted = f"as_{kind}(({unsigned})(as_{unsigned}(a) << {by}))"
+        left = f"({kind})0" if name == "shift_left" or ctype.startswith("u") else f"({kind})(a >> ({kind}){width - 1})"
+        text = f"({by} < ({unsigned}){width}) ? ({kind})({shifted}) : {left}"
+        self._texts.setdefault(helper, f"inline {kind} {helper}({kind} a, {kind} b) {{ return {text}; }}\n")
+        return helper
+
+    def in_four_bits(self, ctype: str) -> str:
+        """A function from a byte to the number that its lower half is."""
+        name = f"in_four_{ctype}"
+        text = "(uchar)(v & 15)" if ctype == "uchar" else "(char)((char)(v << 4) >> 4)"
+        self._texts.setdefault(name, f"inline {ctype} {name}({ctype} v) {{ return {text}; }}\n")
         return name
 
     def view(self, ctype: str) -> str:
@@ -368,19 +406,19 @@ class Helpers:
         )
         return name
 
-    # ------------------------------------------------------------ floats of 16 bits, computed in float
+    # ------------------------------------------------------------ floats of 16 and of 8 bits, held as float
 
     def load_narrow(self, dtype: str, space: str, pointer: str, place: str) -> str:
         """The float value of an element."""
         if dtype == "float16":
             return f"vload_half({place}, (const __{space} half*){pointer})"
-        return f"{self._from_bits()}({pointer}[{place}])"
+        return f"{self.from_bits(dtype)}({pointer}[{place}])"
 
     def store_narrow(self, dtype: str, space: str, pointer: str, place: str, value: str) -> str:
         """The statement that rounds a float and stores it."""
         if dtype == "float16":
             return f"vstore_half_rte({value}, {place}, (__{space} half*){pointer});"
-        return f"{pointer}[{place}] = {self._to_bits()}({value});"
+        return f"{pointer}[{place}] = {self.to_bits(dtype)}({value});"
 
     def round_narrow(self, dtype: str, value: str) -> str:
         """The nearest value of the type, ties to even, as a float."""
@@ -388,7 +426,7 @@ class Helpers:
         if dtype == "float16":
             body = "ushort b; vstore_half_rte(v, 0, (half*)&b); return vload_half(0, (const half*)&b);"
         else:
-            body = f"return {self._from_bits()}({self._to_bits()}(v));"
+            body = f"return {self.from_bits(dtype)}({self.to_bits(dtype)}(v));"
         self._texts.setdefault(name, f"inline float {name}(float v) {{ {body} }}\n")
         return f"{name}({value})"
 
@@ -401,15 +439,48 @@ class Helpers:
         )
         return "odd_float"
 
-    def _from_bits(self) -> str:
-        text = "inline float from_bfloat16(ushort b) { return as_float((uint)b << 16); }\n"
-        self._texts.setdefault("from_bfloat16", text)
-        return "from_bfloat16"
+    def from_bits(self, dtype: str) -> str:
+        """A function from the bits of a float to the float of 32 bits of equal value."""
+        bits, body = "ushort", "return as_float((uint)b << 16);"
+        if dtype == "float16":
+            body = "return vload_half(0, (const half*)&b);"
+        elif dtype in FLOATS8:
+            bits, (digits, bias, last) = "uchar", FLOATS8[dtype]
+            fraction = (1 << digits) - 1
+            body = (
+                f"const int e = (b & 127) >> {digits}, m = b & {fraction};\n"
+                f"    const float size = (b & 127) > {last} ? NAN : ldexp((float)(e ? m + {fraction + 1} : m), "
+                f"(e ? e : 1) - {bias + digits});\n"
+                f"    return copysign({f'(b & 127) == {last} ? INFINITY : size' if digits == 2 else 'size'}, "
+                f"(b & 128) ? -1.0f : 1.0f);"
+            )
+        self._texts.setdefault(f"from_{dtype}", f"inline float from_{dtype}({bits} b) {{ {body} }}\n")
+        return f"from_{dtype}"
 
-    def _to_bits(self) -> str:
+    def to_bits(self, dtype: str) -> str:
+        """A function from a float of 32 bits to the bits of the nearest one of the type, ties to even."""
+        bits = "ushort"
+        body = "return (ushort)(v != v ? (b >> 16) | 0x40u : (b + 0x7FFFu + ((b >> 16) & 1u)) >> 16);"
+        if dtype == "float16":
+            body = "ushort r; vstore_half_rte(v, 0, (half*)&r); return r;"
+        elif dtype in FLOATS8:
+            bits, (digits, bias, last) = "uchar", FLOATS8[dtype]
+            last += digits == 3  # what is larger than the largest number is NaN
+            dropped, near = 23 - digits, _float_bits(2.0 ** (24 - bias - digits))
+            body = (
+                "const uint size = b & 0x7FFFFFFFu;\n"
+                f"    const uint above = size + ((size >> {dropped}) & 1u) + {(1 << dropped - 1) - 1}u;\n"
+                f"    const int normal = (int)(above >> {dropped}) - {(127 - bias) << digits};\n"
+                f"    const int small = (int)(as_uint(as_float(size) + as_float({near}u)) - {near}u);\n"
+                f"    const int found = normal < {1 << digits} ? small : min(normal, {last});\n"
+                f"    return (uchar)((v != v ? 127 : found) | ((b >> 24) & 0x80u));"
+            )
         self._texts.setdefault(
-            "to_bfloat16",
-            "inline ushort to_bfloat16(float v) { const uint b = as_uint(v);\n"
-            "    return (ushort)(v != v ? (b >> 16) | 0x40u : (b + 0x7FFFu + ((b >> 16) & 1u)) >> 16); }\n",
+            f"to_{dtype}", f"inline {bits} to_{dtype}(float v) {{ const uint b = as_uint(v);\n    {body} }}\n"
         )
-        return "to_bfloat16"
+        return f"to_{dtype}"
+
+
+def _float_bits(value: float) -> int:
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    return int(bits)

@@ -6,6 +6,7 @@ from ....ir import dtypes
 from ....ir.arith.linear import build, shared_form
 from ....ir.expr import Buffer, Expr, Load
 from ....ir.node import walk
+from ....ir.numbers import HALF_BYTES
 from .kernel import Kernel
 from .types import bare, memory_type
 
@@ -18,6 +19,8 @@ def read(k: Kernel, buffer: Buffer, at: Expr) -> str:
     if buffer.dtype in k.types.emulated:
         return k.helpers.load_narrow(buffer.dtype, k.space(buffer), k.pointer(buffer), offset(k, at))
     text = f"{k.pointer(buffer)}[{offset(k, at)}]"
+    if buffer.dtype in HALF_BYTES:
+        return f"{k.helpers.in_four_bits(memory_type(buffer.dtype))}({text})"
     return f"({text} != 0)" if dtypes.is_bool(buffer.dtype) else text
 
 

@@ -18,7 +18,8 @@ from ....ir.expr import (
     Var,
     as_int,
 )
-from ....ir.functions import DOT_CALLS, MASKED_LOAD
+from ....ir.functions import DOT_CALLS, MASKED_LOAD, REINTERPRET
+from ....ir.numbers import HALF_BYTES
 from ...errors import CodegenError
 from ...legal.lanes import position
 from ...passes.roundings import EXACT
@@ -27,7 +28,10 @@ from .kernel import Kernel, Table
 from .masks import load_masked
 from .memory import read
 from .texels import component, is_texel
-from .types import literal, memory_type, narrow_value
+from .types import bare, literal, memory_type, narrow_value
+
+INTEGERS = {1: "uchar", 2: "ushort"}
+"""The types of the bits of floats that are held as float, by their bytes."""
 
 
 def _const(k: Kernel, e: Const) -> str:
@@ -73,6 +77,8 @@ def _cast(k: Kernel, e: Cast) -> str:
     value, source, target = k.scalar(e.a), e.a.dtype, e.dtype
     if dtypes.is_bool(target):
         return f"({value} != 0)"
+    if target in HALF_BYTES:
+        return _in_four_bits(k, value, source, target)
     if dtypes.is_float(source) and dtypes.is_int(target):
         return f"convert_{k.types.scalar(target)}_sat({k.helpers.no_nan(k.types.lane(source), 1)}({value}))"
     if target in k.types.emulated and source == "float64":
@@ -82,12 +88,37 @@ def _cast(k: Kernel, e: Cast) -> str:
     return rounded(k, f"(({k.types.scalar(target)}){value})", target)
 
 
+def _in_four_bits(k: Kernel, value: str, source: str, target: str) -> str:
+    """A number as one of 4 bits: a float the nearest end where it is beyond them, an integer its lowest bits."""
+    kind = memory_type(target)
+    if not dtypes.is_float(source):
+        return f"{k.helpers.in_four_bits(kind)}(({kind}){value})"
+    low, high = (k.types.literal(end, target) for end in dtypes.int_range(target))
+    whole = f"convert_{kind}_sat({k.helpers.no_nan(k.types.lane(source), 1)}({value}))"
+    return f"max({low}, min({high}, {whole}))"
+
+
+def _reinterpret(k: Kernel, e: Call) -> str:
+    source, target = e.args[0].dtype, e.dtype
+    value, wanted = k.scalar(e.args[0]), memory_type(target)
+    if source in k.types.emulated:
+        value = f"{k.helpers.to_bits(source)}({bare(value)})"
+    bits = INTEGERS[dtypes.nbytes(target)] if target in k.types.emulated else wanted
+    held = INTEGERS[dtypes.nbytes(source)] if source in k.types.emulated else memory_type(source)
+    same = f"as_{bits}(({held}){value})"
+    if target in k.types.emulated:
+        return f"{k.helpers.from_bits(target)}({same})"
+    return f"{k.helpers.in_four_bits(wanted)}({same})" if target in HALF_BYTES else same
+
+
 def _call(k: Kernel, e: Call) -> str:
     if e.name == "if_then_else":
         cond, a, b = e.args
         return k.writer.steady(e, k.types.scalar(e.dtype), lambda: k.conditional(cond, a, b, k.scalar))
     if e.name == MASKED_LOAD:
         return k.writer.steady(e, k.types.scalar(e.dtype), lambda: load_masked(k, e))
+    if e.name == REINTERPRET:
+        return _reinterpret(k, e)
     if e.name in DOT_CALLS:
         return dot(k, e, k.scalar, 1)
     if e.name == EXACT:
@@ -121,6 +152,8 @@ def _arithmetic(k: Kernel, e: Binary, a: str, b: str) -> str:
         return rounded(k, f"({a} {op} {b})", dtype)
     if dtype == "int32":  # wraps around, where C's signed arithmetic has no meaning
         return f"((int)((uint){a} {op} (uint){b}))"
+    if dtype == "uint16":  # of which C makes int before it multiplies
+        return f"((ushort)((uint){a} {op} (uint){b}))"
     if dtype != dtypes.INDEX:
         return f"(({memory_type(dtype)})({a} {op} {b}))"
     if k.facts.stays(e):

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....ir import dtypes
-from ...llvm.types import bfloat16_bits
+from ....ir.numbers import round_to
 
 _SCALARS = {
     "bool": "uchar", "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
+    "uint16": "ushort", "uint32": "uint", "uint64": "ulong", "int4": "char", "uint4": "uchar",
     "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
+    "float8_e4m3fn": "uchar", "float8_e5m2": "uchar",
 }  # fmt: skip
 
 _BYTES = {
@@ -30,12 +32,13 @@ _RESERVED = frozenset([
     "sampler_t", "pipe", "true", "false", "kernel", "global", "local", "constant", "private", "generic",
     "read_only", "write_only", "read_write", "uniform", "vec_step", "min", "max", "select", "fabs", "abs", "exp",
     "log", "sqrt", "rsqrt", "tanh", "erf", "floor", "ceil", "pow", "fma", "barrier", "exp2", "log2", "NAN",
+    "sin", "cos", "atan",
     "INFINITY", "I", "complex", "imaginary", "quad", "main",
 ])  # fmt: skip
 
 
 def memory_type(dtype: str) -> str:
-    """The scalar type of one element in memory; a bool takes a byte, a bfloat16 is kept as its bits."""
+    """The scalar type of one element in memory; a bool takes a byte, a bfloat16 or float8 is kept as its bits."""
     return _SCALARS[dtypes.element(dtype)]
 
 
@@ -45,11 +48,9 @@ def nbytes(ctype: str) -> int:
 
 
 def narrow_value(value: float, dtype: str) -> float:
-    """`value` rounded to a float of 16 bits."""
-    if dtype == "float16":
-        with np.errstate(over="ignore"):
-            return float(np.float16(value))
-    return float((np.array([bfloat16_bits(value)], np.uint32) << 16).view(np.float32)[0])
+    """`value` rounded to a float of 16 or 8 bits."""
+    with np.errstate(over="ignore"):
+        return float(np.float16(value)) if dtype == "float16" else float(round_to(dtype, np.float32(value)))
 
 
 def literal(value: int | float | bool, dtype: str, index_type: str) -> str:
@@ -62,7 +63,7 @@ def literal(value: int | float | bool, dtype: str, index_type: str) -> str:
         return f"{value}L" if value >= 0 else f"({value}L)" if value > -(2**63) else "(-9223372036854775807L - 1L)"
     if dtype in ("int32", dtypes.INDEX):
         return f"{value}" if value >= 0 else f"({value})" if value > -(2**31) else "(-2147483647 - 1)"
-    return f"(({memory_type(dtype)})({value}))"
+    return f"(({memory_type(dtype)})({value}{'UL' * (dtype == 'uint64')}))"
 
 
 def _float_literal(value: float, dtype: str) -> str:
@@ -154,8 +155,8 @@ def _looks_builtin(name: str) -> bool:
     """Whether a name may be one of the language, of a driver's headers or of our helpers; macros are in capitals."""
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
-        r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_[us]{2}_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|exact_|pairs\d_|sub_group_|subgroup_"
+        r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|from_f|to_f|odd_|component_"
+        r"|shift_|trunc_|in_four_|dot_int\d|dot_[us]{2}_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|exact_|pairs\d_|sub_group_|subgroup_"
     )
     whole = rf"{vector}|[a-z]+_view|[A-Z][A-Z0-9_]{{2,}}"
     return re.fullmatch(whole, name) is not None or re.match(prefix, name) is not None

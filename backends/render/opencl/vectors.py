@@ -16,7 +16,7 @@ from ....ir.expr import (
     Var,
     as_int,
 )
-from ....ir.functions import DOT_CALLS, LOAD_WITHIN, MASKED_LOAD
+from ....ir.functions import DOT_CALLS, LOAD_WITHIN, MASKED_LOAD, REINTERPRET
 from ...errors import CodegenError
 from ...neighbours import Picks
 from ...passes.roundings import EXACT
@@ -79,6 +79,8 @@ def _call(k: Kernel, e: Call) -> str:
     if e.name == "if_then_else":
         cond, a, b = e.args
         return k.writer.steady(e, kind, lambda: k.conditional(cond, a, b, k.vector))
+    if e.name == REINTERPRET:
+        return f"as_{memory_type(e.dtype)}{count}({k.vector(e.args[0])})"
     return call(k, e.name, [k.vector(a) for a in e.args], e.dtype, count)
 
 

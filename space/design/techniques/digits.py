@@ -28,6 +28,7 @@ from itertools import pairwise
 from ....ir.arith.linear import linear_form
 from ....ir.expr import Binary, Buffer, Expr, Var, variables
 from ....ir.layout.digits import digit
+from ....ir.layout.index_map import IndexMap
 from ....ir.node import walk
 from ....ir.stmt import Block, PrimFunc, Store
 from ....ir.target import Target
@@ -67,16 +68,16 @@ def _in_normal_form(schedule: Schedule, constants: frozenset[str]) -> Schedule:
     return cut
 
 
-def _cutting(places: Sequence[Place], extents: Mapping[Place, int], cuts: Cuts) -> str:
+def _cutting(places: Sequence[Place], extents: Mapping[Place, int], cuts: Cuts) -> IndexMap:
     """The index map that writes each place in its digits, the highest first."""
-    names = [f"d{k}" for k in range(len(places))]
-    digits: list[str] = []
+    names = tuple(Var(f"d{k}") for k in range(len(places)))
+    digits: list[Expr] = []
     for name, place in zip(names, places, strict=True):
         edges = [1, *sorted(cuts.get(place, ())), extents[place]]
         for low, high in reversed(list(pairwise(edges))):
-            text = name if low == 1 else f"{name} // {low}"
-            digits.append(text if high == edges[-1] else f"{text} % {high // low}")
-    return f"lambda {', '.join(names)}: [{', '.join(digits)}]"
+            rest = name if low == 1 else name // low
+            digits.append(rest if high == edges[-1] else rest % (high // low))
+    return IndexMap(names, tuple(digits))
 
 
 def with_long_vectors(anchor: Anchor, found: tuple[Structure, ...], target: Target) -> tuple[Structure, ...]:
@@ -160,7 +161,7 @@ def _with_fused_iterators(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _fusing(block: Block, high: int, low: int) -> str:
+def _fusing(block: Block, high: int, low: int) -> IndexMap:
     return fusing(len(block.iters), high, low, block.iters[low].extent)
 
 

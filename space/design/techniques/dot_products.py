@@ -3,9 +3,9 @@
     reduce.. | rows.. | vectors | lanes: C += A B   ->   reduce.. | rows.. | vectors | lanes | 4 {dot}: C += A B
 
 The steps of each operand are a word of 32 bits, so that they are neighbours and the first is at a multiple of their
-number: the reduction is the last dimension of a layout whose rows are such multiples, or `Fours` or `Pairs` has cut
-it.  A word is read from a buffer in global memory (`layouts.is_read_in_words`).  Steps beyond the edge are computed
-over, on padding that is 0.
+number: the reduction is the last dimension of a layout whose rows are such multiples, or `DotPacked4` or `DotPacked2`
+has cut it.  A word is read from a buffer in global memory (`layouts.is_read_in_words`).  Steps beyond the edge are
+computed over, on padding that is 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..candidates import Bools, Candidates
 from ..decision import Collector
-from ..layouts import Layout
+from ..layouts import LayoutFamily
 from ..plan import Plan
 from ..structure import Site, dot_axis
 from .technique import Phase, Technique, Verdicts
@@ -37,7 +37,7 @@ def _excludes(c: Candidates) -> Verdicts:
         yield "words of a dot product", words
 
 
-def _has_words(c: Candidates, number: int, layout: Layout) -> Bools:
+def _has_words(c: Candidates, number: int, layout: LayoutFamily) -> Bools:
     """Whether steps of the reduction, which run along the last dimension, are a word wherever they begin."""
     last = layout.order(c.operands[number], c.cover)[-1]
     row = np.atleast_1d(last.size(c.logical(number)[last.dim]))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....ir.layout.layout import Dim, Layout
 from ...primitives.cache import write_buffer
 from ...tree import find_block
 from ..plan import Plan
@@ -64,9 +65,9 @@ def _make_room(plan: Plan) -> None:
     rows = plan.rounded_shape()
     shape = (*rows, *parts.shape[len(rows) :])
     if shape != parts.shape:
-        names = ", ".join(f"d{k}" for k in range(len(shape)))
-        text = f"lambda {names}: [{names}]"
-        plan.sch.transform_layout(plan.block, ["write", 0], text, "undef", physical_shape=shape)
+        whole = [Dim(k) for k in range(len(shape))]
+        layout = Layout.of_dims(parts.shape, whole, reach=shape, pad_value="undef")
+        plan.sch.transform_layout(plan.block, ["write", 0], layout)
 
 
 def unroll_sums(plan: Plan) -> None:

@@ -18,11 +18,11 @@ Source: RFC 0077, "Remove Branching Through Overcompute", the halo.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ....ir.arith.intervals import nothing_known
 from ....ir.expr import Call, Const, Load
+from ....ir.layout.layout import Dim, Layout
 from ....ir.node import walk
 from ....ir.stmt import Block
 from ...errors import ScheduleError
@@ -73,16 +73,15 @@ def _move(sch: Schedule, block: str, load: Load, outside: Const, constants: froz
     shape = [max(e, high + 1) + o for e, o, (_, high) in zip(load.buffer.shape, offsets, bounds, strict=True)]
     if tuple(shape) == load.buffer.shape:
         raise ScheduleError("`{block}` reads `{buffer}` nowhere past its edge", block=block, buffer=load.buffer.name)
-    names = [f"d{k}" for k in range(len(shape))]
-    shifted = [f"{n} + {o}" if o else n for n, o in zip(names, offsets, strict=True)]
     value = float(outside.value) if load.dtype.startswith(("float", "bfloat")) else int(outside.value)
-    text, pad = f"lambda {', '.join(names)}: [{', '.join(shifted)}]", value if math.isfinite(value) else repr(value)
+    whole = [Dim(d) for d in range(len(shape))]
+    layout = Layout.of_dims(load.buffer.shape, whole, offsets, shape, value)
     readers = consumers(sch.func, load.buffer)
     if load.buffer.name in constants and load.buffer in sch.func.params and len(readers) == 1:
-        sch.transform_layout(block, load.buffer.name, text, pad, physical_shape=shape)
+        sch.transform_layout(block, load.buffer.name, layout)
     else:
         copy = sch.cache_read(block, _position(find_block(sch.func, block), load), "global")
-        sch.transform_layout(copy, ["write", 0], text, pad, physical_shape=shape, rewrite_loops=True)
+        sch.transform_layout(copy, ["write", 0], layout, rewrite_loops=True)
     sch.remove_branching_through_overcompute(block)
 
 

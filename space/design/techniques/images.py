@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from ....ir.layout.index_map import IndexMap
+from ....ir.layout.layout import Layout, Size
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ..candidates import Bools, Candidates, Ints, product
 from ..decision import ROOT, SELDOM, Collector
-from ..layouts import Size, is_read_in_words
+from ..layouts import is_read_in_words
 from ..plan import Plan, one
 from ..program import Operand
 from ..structure import Site
@@ -99,11 +99,12 @@ def image_shape(shape: Sequence[int], target: Target) -> tuple[int, tuple[int, .
     return None if cut is None else (cut, (*shape[:-1], _whole_texels(shape[-1])))
 
 
-def image_layout(text: str, shape: Sequence[int], target: Target) -> tuple[str, tuple[int, ...]]:
-    """The map with an axis separator between rows and columns, and extents of whole texels.
+def image_layout(layout: Layout, target: Target) -> Layout:
+    """The layout with an axis separator between rows and columns, and extents of whole texels.
 
     Raises ScheduleError where no cut between the axes gives an image that the device can hold.
     """
+    shape = layout.physical_shape
     found = image_shape(shape, target)
     if found is None:
         raise ScheduleError(
@@ -111,7 +112,7 @@ def image_layout(text: str, shape: Sequence[int], target: Target) -> tuple[str, 
             shape=list(shape), width=target.image_width, height=target.image_height,
         )  # fmt: skip
     cut, extents = found
-    return replace(IndexMap.parse(text), axis_separators=(cut,)).text, extents
+    return replace(layout, index_map=replace(layout.index_map, axis_separators=(cut,)), physical_shape=extents)
 
 
 IMAGES = Technique(("image",), opens=_opens, excludes=_excludes)

@@ -140,8 +140,7 @@ def _finish(plan: Plan) -> None:
         return
     plan.sch.reverse_compute_at(plan.exit, plan.place_inside)
     if scatters(plan):
-        text, shape = plan.tile_layout(*plan.sum_shape())
-        plan.sch.transform_layout(plan.copy, ["write", 0], text, "undef", physical_shape=shape)
+        plan.sch.transform_layout(plan.copy, ["write", 0], plan.tile_layout(plan.copy, *plan.sum_shape()))
     schedule_inner_stage(plan.sch, plan.exit, plan.place_inside, plan.target)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from ....ir.arith.linear import linear_form
 from ....ir.expr import TRUE, Binary, Call, Const, Expr, Var, conjuncts, free_variables
+from ....ir.layout.index_map import IndexMap
 from ....ir.node import walk
 from ....ir.stmt import Block, PrimFunc
 from ...errors import ScheduleError
@@ -48,10 +49,10 @@ def _restrict(sch: Schedule, name: str) -> None:
         terms, step = found[0]
         moving = [k for k, i in enumerate(block.iters) if i.kind == "spatial" and terms.get(i.var, 0) % step]
         if cut := [k for k in moving if block.iters[k].extent > step]:
-            names = [f"d{k}" for k in range(len(block.iters))]
-            parts = ([f"{n} // {step}", f"{n} % {step}"] if k in cut else [n] for k, n in enumerate(names))
+            names = tuple(Var(f"d{k}") for k in range(len(block.iters)))
+            parts = ((n // step, n % step) if k in cut else (n,) for k, n in enumerate(names))
             digits = [digit for part in parts for digit in part]
-            sch.transform_block_layout(name, f"lambda {', '.join(names)}: [{', '.join(digits)}]")
+            sch.transform_block_layout(name, IndexMap(names, tuple(digits)))
             continue
         reduce = [i for i in block.reduce if any(i.var == v and c % step for v, c in terms.items())]
         if not reduce or not isinstance(reduce[0].binding, Var):
@@ -66,9 +67,9 @@ def _restrict(sch: Schedule, name: str) -> None:
 def _over_the_edge(sch: Schedule, name: str) -> None:
     """Compute the last phases as well where a step does not divide an extent, in a buffer that has room for them."""
     block = find_block(sch.func, name)
-    names = [f"d{k}" for k in range(len(block.iters))]
-    kept = [n for n, item in zip(names, block.iters, strict=True) if item.kind == "spatial"]
-    sch.reindex_cache_write(name, 0, "global", f"lambda {', '.join(names)}: [{', '.join(kept)}]")
+    names = tuple(Var(f"d{k}") for k in range(len(block.iters)))
+    kept = tuple(n for n, item in zip(names, block.iters, strict=True) if item.kind == "spatial")
+    sch.reindex_cache_write(name, 0, "global", IndexMap(names, kept))
     sch.remove_branching_through_overcompute(name)
 
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....ir.arith.constants import neutral
+from ....ir.functions import BIT_CALLS
 from ...primitives.cache import read_buffer
 from ...tree import find_block
 from ..candidates import Bools, Candidates, Columns
 from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
 from ..decision import NEUTRAL_PAD as NEUTRAL
-from ..layouts import Fours, Identity, Layout, alternatives, code, is_read_in_words, meeting
+from ..layouts import DotPacked4, Identity, LayoutFamily, alternatives, code, is_read_in_words, meeting
 from ..plan import Plan, one
 from ..program import Operand, has_condition
 from ..stages import schedule_inner_stage, schedule_stage
@@ -42,7 +43,7 @@ def _opens(site: Site, out: Collector) -> None:
             out.add("place", number, name, "place", places, [PLACES[p] for p in places], {name: places})
 
 
-def _layout_table(site: Site, operand: Operand, choices: Sequence[Layout]) -> dict[str, Sequence[float]]:
+def _layout_table(site: Site, operand: Operand, choices: Sequence[LayoutFamily]) -> dict[str, Sequence[float]]:
     """The kind, the alternative, how vectors meet the operand, and the axis (counted from 1) whose tile it follows."""
     name, vec, kind = operand.name, site.structure.vec, site.target.kind
     return {
@@ -63,7 +64,7 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
     """None, undef, and the value that makes overcompute of the anchor's reduction neutral."""
     values: list[object] = [None, "undef"]
     labels = ["none", "undef"]
-    if site.anchor.op:
+    if site.anchor.op and site.anchor.op not in BIT_CALLS:
         value = neutral(site.anchor.op, operand.dtype).value
         values.append(repr(value) if math.isinf(value) else value)
         labels.append(f"{value:g}")
@@ -71,7 +72,7 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
     out.add("pad", number, name, "pad_value", values, labels, {name: range(len(values))})
 
 
-def _places(site: Site, operand: Operand, choices: Sequence[Layout]) -> list[int]:
+def _places(site: Site, operand: Operand, choices: Sequence[LayoutFamily]) -> list[int]:
     """Where an input's copy or producer is computed."""
     inner = [INNER] if site.target.execution.work_items_share_a_thread and not site.structure.subgroup else []
     if operand.source == "stage" and is_read_in_words(site.anchor, operand, site.structure):
@@ -139,28 +140,26 @@ def _stage(plan: Plan) -> None:
     """Give each input its layout: a parameter's own, a cache's, or a producer's."""
     cover = [one(size) for size in plan.chosen.cover]
     for number, operand in enumerate(plan.anchor.operands):
-        layout, place = plan.layout(number), plan.value("place", number)
+        family, place = plan.layout(number), plan.value("place", number)
         if operand.source == "stage" and place == INLINE:
             plan.sch.compute_inline(operand.producer)
             continue
-        plain = isinstance(layout, Identity)
+        plain = isinstance(family, Identity)
         if plain and operand.source in ("fixed", "other", "output"):
             continue
         if not operand.dims:
             if operand.producer:
                 plan.staged.append((operand.producer, place, 1))
             continue
-        text = layout.index_map(operand, cover)
-        logical = [one(extent) for extent in plan.chosen.logical(number)]
-        shape = tuple(int(extent) for extent in layout.shape(operand, cover, logical))
+        reach = [one(extent) for extent in plan.chosen.logical(number)]
+        layout = family.layout(operand, cover, reach, plan.value("pad", number))
         image = images.is_image(plan, number)
         if image:
-            text, shape = images.image_layout(text, shape, plan.target)
-        pad = plan.value("pad", number)
-        changed = not plain or shape != operand.shape or image
+            layout = images.image_layout(layout, plan.target)
+        changed = not plain or layout.physical_shape != operand.shape or image
         if operand.is_packed_by_caller:
             if changed:
-                plan.sch.transform_layout(plan.block, operand.buffer.name, text, pad, physical_shape=shape)
+                plan.sch.transform_layout(plan.block, operand.buffer.name, layout)
             if image:
                 plan.sch.set_scope(plan.block, operand.buffer.name, images.TEXTURE)
             continue
@@ -168,10 +167,10 @@ def _stage(plan: Plan) -> None:
         if not operand.producer:
             plan.reads[number] = block
         if operand.source != "stage" or changed:
-            plan.sch.transform_layout(block, ["write", 0], text, pad, physical_shape=shape, rewrite_loops=True)
+            plan.sch.transform_layout(block, ["write", 0], layout, rewrite_loops=True)
         if image:
             plan.sch.set_scope(block, 0, images.TEXTURE)
-        plan.staged.append((block, place, 2 if isinstance(layout, Fours) else 1))  # a word is little to share
+        plan.staged.append((block, place, 2 if isinstance(family, DotPacked4) else 1))  # a word is little to share
 
 
 def _read_index(plan: Plan, number: int) -> int:

@@ -188,8 +188,7 @@ def _accumulate(plan: Plan) -> None:
         sch.reverse_compute_at(plan.copy, plan.outer[-1])
     if plan.panel_loop:
         plan.sum_init = sch.decompose_reduction(plan.copy, plan.panel_loop)
-    text, shape = plan.tile_layout(*plan.result_shape())
-    sch.transform_layout(plan.block, ["write", 0], text, "undef", physical_shape=shape)
+    sch.transform_layout(plan.block, ["write", 0], plan.tile_layout(plan.block, *plan.result_shape()))
 
 
 def _vectorize_tile(plan: Plan) -> None:

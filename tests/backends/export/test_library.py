@@ -21,6 +21,7 @@ from stridesmith.backends.export.module import linked
 from stridesmith.backends.export.names import c_name, function_name, parameter_names
 from stridesmith.backends.lower import lower
 from stridesmith.errors import UsageError
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import parse
 
 CPU = discover("cpu", 2)
@@ -40,7 +41,8 @@ def chain() -> Library:
     places = [(Given("x"), first), (first, second), (second, Given("y"))]
     steps = tuple(Step(program, (source, Constant("f"), result)) for source, result in places)
     shape = (COUNT,)
-    parameters = (Argument("x", shape, shape, "float32"), Argument("y", shape, shape, "float32", is_output=True))
+    layout = Layout.plain(shape)
+    parameters = (Argument("x", layout, "float32"), Argument("y", layout, "float32", is_output=True))
     function = Function("chain", "Compute `y`", parameters, steps, 2 * aligned(4 * COUNT))
     factors = np.linspace(0, 2, COUNT).astype(np.float32)
     return Library("chain", CPU, (function,), {"f": factors.tobytes()}, "three products")
@@ -113,7 +115,7 @@ def test_functions_are_not_those_of_the_modules_that_are_linked() -> None:
 def test_parameters_have_names_of_their_own() -> None:
     """Those of networks may differ in signs that C does not have, and in capitals, which macros do not have."""
     names = ["input.1", "input:1", "x", "X", "class"]
-    found = parameter_names([Argument(name, (2,), (2,), "float32") for name in names])
+    found = parameter_names([Argument(name, Layout.plain((2,)), "float32") for name in names])
     assert list(found.values()) == ["input_1", "input_1_2", "x", "X_2", "k_class"]
 
 
@@ -128,7 +130,8 @@ def test_scratch_memory_begins_with_what_it_is_told(tmp_path: Path) -> None:
     """New memory holds the initial bytes, which stay there from call to call; each function has memory of its own."""
     program = lower(parse(SCALE), CPU)
     shape, factors = (COUNT,), np.linspace(1, 3, COUNT).astype(np.float32)
-    parameters = (Argument("x", shape, shape, "float32"), Argument("y", shape, shape, "float32", is_output=True))
+    layout = Layout.plain(shape)
+    parameters = (Argument("x", layout, "float32"), Argument("y", layout, "float32", is_output=True))
     steps = (Step(program, (Given("x"), Scratch(64), Given("y"))),)
     main = Function("main_one", "Compute `y`", parameters, steps, 64 + aligned(4 * COUNT), initial=((64, "f"),))
     steps = (Step(program, (Given("x"), Given("x"), Scratch(0))), Step(program, (Scratch(0), Given("x"), Given("y"))))

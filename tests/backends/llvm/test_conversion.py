@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cpu_programs import run
+from legal_programs import agree
 
 from stridesmith.backends.host import host_cpu
-from stridesmith.backends.llvm.conversion import clamped
+from stridesmith.backends.legal.conversions import clamped
+from stridesmith.backends.lower import Lowered
 from stridesmith.ir.dtypes import with_lanes
 from stridesmith.ir.expr import Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, binary, const
 from stridesmith.ir.stmt import For, Store
 from stridesmith.ir.target import Target
+from stridesmith.ir.type_check import TypeFault, check_types
 
 i = Var("i")
 COUNT = 240
@@ -67,6 +70,28 @@ def test_what_is_clipped_and_rounded_first(dtype: str, lanes: int, ends: tuple[f
     got = converted(dtype, lanes, TARGETS["this"], wrap)
     clipped = np.where(np.isnan(NUMBERS), np.nan, np.clip(NUMBERS, np.float32(ends[0]), np.float32(ends[1])))
     np.testing.assert_array_equal(got, saturated(np.rint(clipped), dtype))
+
+
+@pytest.mark.parametrize("dtype", ENDS)
+@pytest.mark.parametrize("rounds", [False, True])
+def test_they_are_nodes_that_mean_the_same(dtype: str, rounds: bool) -> None:
+    """What no int32 is asks nobody for; where the range is not known the conversion stays."""
+    source, out = Buffer("x", (COUNT,), "float32"), Buffer("y", (COUNT,), dtype)
+    at = (Ramp(i * 8, const(1), 8),)
+    value: Expr = Load(source, at)
+    value = Call("nearbyint", (clip(value, -300.0, 1e6, 8),), value.dtype) if rounds else value
+    program = Lowered("program", (source, out), (), For(i, const(30), Store(out, at, Cast(f"{dtype}x8", value))))
+    changed = agree(program, TARGETS["any"], [NUMBERS, np.zeros(COUNT, dtype)])
+    assert changed == (dtype != "int32" or rounds)
+
+
+def test_what_gives_an_int32_takes_a_float32() -> None:
+    """Of as many lanes, and one."""
+    for args, dtype in (((const(1),), "int32"), ((const(1.0),), "int32x4"), ((const(1.0),), "int8")):
+        with pytest.raises(TypeFault, match="takes a float32 and gives an int32, each of as many lanes"):
+            check_types(Call("round_to_int32", args, dtype))
+    with pytest.raises(TypeFault, match="`trunc_to_int32` takes 1 arguments, but has 0"):
+        check_types(Call("trunc_to_int32", (), "int32"))
 
 
 def test_only_what_stays_in_32_bits_needs_no_care() -> None:

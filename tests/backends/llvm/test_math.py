@@ -26,6 +26,9 @@ REFERENCES = {
     "abs": np.abs,
     "floor": np.floor,
     "ceil": np.ceil,
+    "sin": np.sin,
+    "cos": np.cos,
+    "atan": np.arctan,
 }
 
 
@@ -132,6 +135,21 @@ def test_exponentials_at_the_ends_of_their_range(lanes, target):
     np.testing.assert_array_equal(got[1:4], [0, np.inf, np.inf])
     np.testing.assert_allclose(got[0], 2.0**-126, rtol=1e-5)
     assert 1.17e-38 < got[4] < 1.18e-38 and 3.4e38 < got[5] < np.inf
+
+
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+@pytest.mark.parametrize("name", ["sin", "cos", "atan"])
+def test_angles_are_right_over_the_range_of_float32(name, lanes):
+    """Two units in the last place for every exponent, also next to multiples of pi / 2, where digits cancel."""
+    rng = np.random.default_rng(1)
+    bits = rng.integers(0, 0x7F800000, 1 << 15, dtype=np.uint32) | (rng.integers(0, 2, 1 << 15, np.uint32) << 31)
+    near = (rng.integers(-41700, 41700, 1 << 13) * (np.pi / 2)).astype(np.float32)
+    x = np.concatenate([bits.view(np.float32), near, np.nextafter(near, np.float32(np.inf))])
+    exact = REFERENCES[name](x.astype(np.float64))
+    assert units(apply(name, [x], "float32", lanes), exact, np.float32) <= 2
+    got = apply(name, [np.array([np.nan, np.inf, -np.inf, 0] * 4, np.float32)], "float32", lanes)[:4]
+    wanted = {"sin": [np.nan] * 3 + [0], "cos": [np.nan] * 3 + [1], "atan": [np.nan, np.pi / 2, -np.pi / 2, 0]}
+    np.testing.assert_allclose(got, np.array(wanted[name], np.float32), rtol=2e-7)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

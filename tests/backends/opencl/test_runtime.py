@@ -182,6 +182,7 @@ REFERENCE = {
     "exp": np.exp, "log": lambda x: np.log(np.abs(x)), "sqrt": lambda x: np.sqrt(np.abs(x)),
     "rsqrt": lambda x: 1 / np.sqrt(np.abs(x)), "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf), "abs": np.abs, "floor": np.floor, "ceil": np.ceil,
+    "sin": np.sin, "cos": np.cos, "atan": np.arctan,
 }  # fmt: skip
 
 

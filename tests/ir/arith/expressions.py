@@ -29,6 +29,7 @@ from stridesmith.ir.expr import (
     const,
     substitute,
 )
+from stridesmith.ir.functions import BIT_CALLS, INTEGER_CALLS, SHIFT_CALLS, TRUNCATED_CALLS
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Block, PrimFunc, Store, loops
 
@@ -69,6 +70,7 @@ class Maker:
             self.bounds[Var(name)] = (low, low + draw(st.sampled_from((0, 1, 3, 5, 7, 15, 40))))
         self.bounds[Var("n", "int8")] = (-128, 127)
         self.free = [Var("x"), Var("m", "int32"), Var("u", "uint8"), Var("c", "bool"), Var("f", "float32")]
+        self.free += [Var("v", "uint16"), Var("w", "uint64")]
         self.lets = 0
 
     def pick(self, items: Any) -> Any:
@@ -121,7 +123,7 @@ class Maker:
             return Binary(self.pick(("and", "or")), self.expr("bool", depth - 1), self.expr("bool", depth - 1))
         if choice == 4:
             return Cast("bool", self.expr(self.pick(("int64", "int8")), depth - 1))
-        dtype = self.pick(("int64", "int64", "int64", "int8", "uint8", "float32", "bool"))
+        dtype = self.pick(("int64", "int64", "int64", "int8", "uint8", "uint16", "uint64", "float32", "bool"))
         op = self.pick(("==", "!=") if dtype == "bool" else COMPARISONS)
         return Binary(op, self.expr(dtype, depth - 1), self.expr(dtype, depth - 1))
 
@@ -129,7 +131,15 @@ class Maker:
         a = self.expr(dtype, depth - 1)
         if dtypes.is_float(dtype):
             return Binary(self.pick(("+", "-", "*", "min", "max")), a, self.expr(dtype, depth - 1))
-        choice = self.pick(("+", "+", "-", "*", "//", "//", "%", "%", "min", "max", "product", "cast"))
+        choice = self.pick(("+", "+", "-", "*", "//", "//", "%", "%", "min", "max", "product", "cast", *INTEGER_CALLS))
+        if choice in (*SHIFT_CALLS, *BIT_CALLS):
+            by = (0, 1, 2, 5, 7, 8, 31, 64) if choice in SHIFT_CALLS else (1, 3, 7, 15, 63, 127, 5)
+            fits = [n for n in by if n <= dtypes.int_range(dtype)[1]]
+            drawn = Const(self.pick(fits), dtype) if self.draw(st.integers(0, 3)) else self.expr(dtype, depth - 1)
+            return Call(choice, (a, drawn), dtype)
+        if choice in TRUNCATED_CALLS:
+            by = (1, 2, 3, 8, 12) + (() if dtypes.is_unsigned(dtype) else (-1, -3))
+            return Call(choice, (a, Const(self.pick(by), dtype)), dtype)
         if choice in ("//", "%"):
             low = dtypes.int_range(dtype)[0]
             large = tuple(n for n in ends(dtype) if n) if self.draw(st.integers(0, 5)) == 0 else ()
@@ -139,7 +149,8 @@ class Maker:
             large = ends(dtype) if self.draw(st.integers(0, 5)) == 0 else ()
             return Binary("*", a, Const(self.pick(large or (0, 1, 2, 3, 4, 6, 8)), dtype))
         if choice == "cast":
-            return Cast(dtype, self.expr(self.pick(("int64", "int32", "int8", "uint8", "bool")), depth - 1))
+            kinds = ("int64", "int32", "int8", "uint8", "uint16", "uint64", "bool")
+            return Cast(dtype, self.expr(self.pick(kinds), depth - 1))
         if choice == "product" and depth > 2:
             choice = "+"
         return Binary("*" if choice == "product" else choice, a, self.expr(dtype, depth - 1))
@@ -183,7 +194,10 @@ class Maker:
         return result
 
 
-TYPES = ("int64", "int64", "int64", "bool", "bool", "int8", "uint8", "int32", "float32", "int64x4", "boolx4", "int32x4")
+TYPES = (
+    "int64", "int64", "int64", "bool", "bool", "int8", "uint8", "int32", "uint16", "uint64", "float32", "int64x4",
+    "boolx4", "int32x4",
+)  # fmt: skip
 
 
 @st.composite

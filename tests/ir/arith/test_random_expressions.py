@@ -61,7 +61,7 @@ def test_the_result_does_not_depend_on_what_was_simplified_before(one: Any, othe
 
 
 @random(150)
-@given(cases(types=("int64", "int8", "uint8", "int32")))
+@given(cases(types=("int64", "int8", "uint8", "int32", "uint16", "uint64")))
 def test_bounds_hold_every_value(case: Any) -> None:
     """`bound` is an interval around all values."""
     expr, bounds, columns = case

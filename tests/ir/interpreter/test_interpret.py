@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from stridesmith.ir.expr import Buffer
 from stridesmith.ir.interpreter.interpret import InterpreterError, interpret
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import Layout, PrimFunc
+from stridesmith.ir.stmt import PrimFunc
 
 RNG = np.random.default_rng(7)
 
@@ -305,7 +306,7 @@ def test_assumptions_about_undef_memory_hold() -> None:
     np.testing.assert_array_equal(b, np.arange(4))
 
 
-PADDED = Layout("A", (3,), "lambda i: [i // 2, i % 2]")
+PADDED = Layout.parse((3,), "lambda i: [i // 2, i % 2]", "", (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -405,4 +406,4 @@ def test_layout_value_types() -> None:
     """The layout that the padding tests use is what the script says."""
     func = read('@T.prim_func\ndef f(A: T.Buffer((2, 2))):\n    T.func_attr({"layouts": {"A": ((3,), '
                 '"lambda i: [i // 2, i % 2]", "")}})\n    T.evaluate(0)')
-    assert func.layouts == (PADDED,) and func.params == (Buffer("A", (2, 2)),)
+    assert func.layouts == (("A", PADDED),) and func.params == (Buffer("A", (2, 2)),)

@@ -10,7 +10,15 @@ import pytest
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.interpreter.interpret import InterpreterError, interpret
-from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype, convert
+from stridesmith.ir.numbers import (
+    bfloat16_bits,
+    bfloat16_values,
+    boundary_dtype,
+    convert,
+    from_storage,
+    numpy_dtype,
+    to_storage,
+)
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 
@@ -154,19 +162,22 @@ def test_bfloat16_is_the_upper_half_of_a_float32_rounded_to_even() -> None:
 
 @pytest.mark.parametrize("dtype", dtypes.SCALAR_TYPES)
 def test_every_type_is_loaded_computed_and_stored(dtype: str) -> None:
-    """Scalars and vectors of each type are copied, chosen and, where they are numbers, added."""
+    """Scalars and vectors of each type are copied, chosen and, where they are computed with, added."""
     x = np.array([1, 0, 1, 1, 0, 0, 1, 0])
-    raw = bfloat16_bits(x.astype(np.float32)) if dtype == "bfloat16" else x.astype(boundary_dtype(dtype))
+    raw = np.asarray(to_storage(dtype, x.astype(numpy_dtype(dtype)))).astype(boundary_dtype(dtype))
     y = np.zeros_like(raw)
+    wide = 'T.Cast("int16", X[i])'
     change = "X[i]" if dtype == "bool" else "X[i] + X[i]"
+    if dtypes.is_storage(dtype):
+        change = f'T.Cast("{dtype}", {wide} + {wide})'
     run(f'''(X: T.Buffer((8,), "{dtype}"), Y: T.Buffer((8,), "{dtype}")):
     v = T.decl_buffer((2,), "{dtype}x4", data=Y.data)
     for i in range(4):
         Y[i] = T.Select(i < 2, {change}, X[i])
-    v[1] = X[T.Ramp(4, 1, 4)]
+    {"v[1]" if dtypes.bits(dtype) >= 8 else "Y[T.Ramp(4, 1, 4)]"} = X[T.Ramp(4, 1, 4)]
 ''', raw, y)
     doubled = x * np.array([2, 2, 1, 1, 1, 1, 1, 1])
-    shown = bfloat16_values(y) if dtype == "bfloat16" else y
+    shown = from_storage(dtype, y)
     np.testing.assert_array_equal(shown, doubled.astype(shown.dtype))
 
 

@@ -7,9 +7,10 @@ import textwrap
 import pytest
 from ir.passes.examples import gives, program, stays
 
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.passes.no_op import without_no_ops
 from stridesmith.ir.passes.transform import remove_no_op
-from stridesmith.ir.stmt import Layout, PrimFunc
+from stridesmith.ir.stmt import PrimFunc
 
 NAME = "remove_no_op"
 
@@ -189,8 +190,8 @@ def padded(pad_value: str) -> PrimFunc:
             if 4 * io + ii >= 14:
                 A[io, ii] = 0.0
     """, (4, 4))  # fmt: skip
-    layout = Layout("A", (14,), "lambda i: [i // 4, i % 4]", pad_value)
-    return PrimFunc(func.name, func.params, func.body, (layout,), func.attrs)
+    layout = Layout.parse((14,), "lambda i: [i // 4, i % 4]", pad_value, (4, 4))
+    return PrimFunc(func.name, func.params, func.body, (("A", layout),), func.attrs)
 
 
 def test_promised_padding_is_seen_at_the_end() -> None:

@@ -300,7 +300,7 @@ def f(A: T.Buffer((4, 4), "float32", axis_separators=[1])):
     assert isinstance(result, PrimFunc)
     tvm = result.script("tvm")
     assert '"axis_separators": {"A": (1,), "B": (1,)}' in tvm and "axis_separators=" not in tvm
-    assert parse(tvm) == result and result.layouts[0].logical_shape == (14,)
+    assert parse(tvm) == result and result.layouts[0][1].logical_shape == (14,)
     assert result.attrs == (("deep", (("a", (("b", (1, 2)),)),)),)
 
 

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from stridesmith.ir.expr import Binary, Buffer, Call, Cast, Const, Load, Not, Select, Undef, Var, const
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import ScriptError, parse
-from stridesmith.ir.stmt import Block, For, Iter, Layout, Module, PrimFunc, Seq, Store, blocks, script
+from stridesmith.ir.stmt import Block, For, Iter, Module, PrimFunc, Seq, Store, blocks, script
 from stridesmith.ir.text import expr_text
 
 MATMUL = '''\
@@ -31,7 +32,7 @@ LOWERED = '''\
 # from stridesmith import T
 @T.prim_func
 def lowered(A: T.Buffer((64,), "float32"), n: T.int32, image: T.Buffer((8, 8), "float16", axis_separators=[1])):
-    T.func_attr({"pass": ("a", 1, (2.5,), None), "layouts": {"A": ((14,), "lambda i: [i // 8, i % 8]", "0.0")}})
+    T.func_attr({"pass": ("a", 1, (2.5,), None), "layouts": {"A": ((14,), "lambda i: [i + 8]", "0.0")}})
     for block in T.thread_binding(4, thread="blockIdx.x"):
         with T.allocate([16], "float32", scope="local") as tile:
             tile[T.Ramp(0, 1, 8)] = T.Broadcast(T.float32("-inf"), 8)
@@ -333,7 +334,7 @@ def test_explicit_root_keeps_its_annotations() -> None:
 def test_layouts_and_attributes_survive() -> None:
     """What a function's attributes hold is printed and read back, infinities and nested tuples included."""
     buffer = Buffer("A", (2, 8))
-    layouts = (Layout("A", (14,), "lambda i: [i // 8, i % 8]", "undef"),)
+    layouts = (("A", Layout.parse((14,), "lambda i: [i // 8, i % 8]", "undef", (2, 8))),)
     attrs = (("a", (1, (2.5, float("-inf")), ())), ("b", "it's \"quoted\"\n"), ("c", None))
     func = PrimFunc("f", (buffer,), Block("root", (), Seq(())), layouts, attrs)
     assert parse(func.script()) == func

@@ -25,6 +25,7 @@ from stridesmith.ir.expr import (
     Var,
     const,
 )
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import (
     Allocate,
@@ -35,7 +36,6 @@ from stridesmith.ir.stmt import (
     For,
     If,
     Iter,
-    Layout,
     Let,
     Module,
     PrimFunc,
@@ -130,7 +130,7 @@ BROKEN: list[tuple[int, str, PrimFunc]] = [
     (9, "must ascend strictly between 0 and 2", func(Allocate(Buffer("X", (4, 4), axis_separators=(2,)), PASS))),
     (11, "shares memory of `Z`, which is not defined here", func(Declare(Buffer("X", (4,), data="Z"), PASS))),
     (11, "owns its memory and cannot name `A`", func(Allocate(Buffer("X", (4,), data="A"), PASS))),
-    (10, "a layout names `Z`", func(PASS, layouts=(Layout("Z", (4,), "lambda i: [i]"),))),
+    (10, "a layout names `Z`", func(PASS, layouts=(("Z", Layout.plain((4,))),))),
     (1, "the name `x` is bound twice, to `1` and to `2`",
      func(Seq((store(index=LetExpr(X, ONE, X)), store(index=LetExpr(X, const(2), X)))))),
     (1, "its normal form is `fi`", func(Let(Var("\ufb01"), ONE, PASS))),
@@ -165,7 +165,9 @@ BROKEN: list[tuple[int, str, PrimFunc]] = [
     (13, "the attribute `layouts` is reserved", func(PASS, attrs=(("layouts", 1),))),
     (13, "'stridesmith.scope' is no key", func(Attr("stridesmith.scope", ONE, PASS))),
     (13, "the attribute `k` is 3", func(Attr("k", 3, PASS))),  # type: ignore[arg-type]
-    (10, "the logical shape of `A` is ()", func(PASS, layouts=(Layout("A", (), "lambda: []"),))),
+    (10, "the logical shape of `A` is ()", func(PASS, layouts=(("A", Layout.parse((), "lambda: [0]", "", (4,))),))),
+    (10, "`A` has the shape (4,), its layout (5,)",
+     func(PASS, layouts=(("A", Layout.parse((4,), "lambda i: [i]", "", (5,))),))),
 ]  # fmt: skip
 
 
@@ -194,7 +196,7 @@ def test_functions_of_a_module_share_buffers_by_name() -> None:
     other = replace(second, params=(Buffer("A", (8,)), N))
     with pytest.raises(VerifyError, match=r"rule 14: `g` and `f` share the buffer `A`, .* as float32\[4\] .*\[8\]"):
         verify(Module((first, other)))
-    laid = replace(second, layouts=(Layout("A", (4,), "lambda i: [i]"),))
+    laid = replace(second, layouts=(("A", Layout.plain((4,))),))
     with pytest.raises(VerifyError, match=r"rule 14: .* different layouts"):
         verify(Module((first, laid)))
 

@@ -12,9 +12,9 @@ from opencl_programs import device
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import UsageError
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.laid_out import laid_out
-from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Foreign, Network, Operator, Tensor
 from stridesmith.models.run.kernels import Kernel, kernels_of
 from stridesmith.models.run.model import Model
@@ -23,7 +23,7 @@ from stridesmith.models.tasks import tasks_of
 from stridesmith.search.workers.protocol import Build, Built
 from stridesmith.search.workers.spread import build_here
 
-HALO = TensorLayout((1, 16, 6, 6), before=(0, 0, 1, 1), after=(0, 0, 1, 1), pad_value="0")
+HALO = Layout.ordered((1, 16, 6, 6), before=(0, 0, 1, 1), after=(0, 0, 1, 1), pad_value=0)
 
 
 def changed(network: Network, **funcs: Callable[[PrimFunc], PrimFunc]) -> Network:

@@ -16,6 +16,7 @@ from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
 from stridesmith.backends.executable import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import Kernel, build, load
 from stridesmith.search.records.database import Database
@@ -72,8 +73,9 @@ class ProductMemory(Bound):
         return 0.0
 
 
-PANELS = Argument("b", (5, 7), (2, 5, 4), "float32", "lambda i, j: [j // 4, i, j % 4]", "0.0")
-SIGNATURE = (Argument("a", (6, 5), (6, 5), "float32"), PANELS, Argument("c", (6, 7), (6, 7), "float32", is_output=True))
+PANELS = Argument("b", Layout.parse((5, 7), "lambda i, j: [j // 4, i, j % 4]", "0.0", (2, 5, 4)), "float32")
+A, C = Argument("a", Layout.plain((6, 5)), "float32"), Argument("c", Layout.plain((6, 7)), "float32", is_output=True)
+SIGNATURE = (A, PANELS, C)
 
 
 def product(who: str) -> Kernel:

@@ -65,7 +65,7 @@ def test_commands_name_records_that_are_near(
         third = "record 3333333333333333 (3.0 us) by `--target 'opencl:Test Platform:Test GPU'`"
         assert first in text and "--interface b=constant --threads 2" in text
         assert third.replace("'", "") in text.replace("'", "")
-        assert "4444" not in text and "to make one, run `tune" in text
+        assert "4444" not in text and "to make one, run `stridesmith" in text
 
 
 def test_the_options_find_what_they_were_told_for(

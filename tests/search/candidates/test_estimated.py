@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from stridesmith.cost_model.features import Estimates
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates.estimated import favourite, promising
-from stridesmith.search.candidates.evolution import Effort, by_estimate, evolve
-from stridesmith.search.candidates.search_space import SearchSpace
+from stridesmith.search.candidates.evolution import Effort, Evaluated, by_estimate, evolve
+from stridesmith.search.candidates.search_space import Population, SearchSpace
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import workload
 
@@ -54,3 +56,25 @@ def test_the_favourite_is_the_same_each_time() -> None:
     """Also of a space that was generated anew."""
     first, second = (favourite(space_of("softmax")) for _ in range(2))
     assert first is not None and first == second
+
+
+def test_sketches_that_are_far_behind_are_not_bred() -> None:
+    """They are drawn once; what is found of the others does not depend on them."""
+    space = space_of("conv2d", ci=16, h=15, w=17, co=20, kh=3, kw=3, pad=1)
+    evaluate = by_estimate(Estimates(space.sketches, space.target))
+    seen: list[int] = []
+
+    def counted(number: int, rows: Population) -> Evaluated:
+        seen.append(number)
+        return evaluate(number, rows)
+
+    def found(margin: float) -> tuple[dict[int, float], list[int]]:
+        seen.clear()
+        search = SearchSpace(space)  # which keeps what it has drawn
+        pools = evolve(search, search.open, counted, np.random.default_rng(0), Effort(96, 2, margin))
+        return {pool.sketch: float(pool.scores[0]) for pool in pools}, [seen.count(n) for n in search.open]
+
+    (everything, often), (near, seldom) = found(math.inf), found(0.0)
+    assert min(seldom) == 1 and max(seldom) > 1 and sum(seldom) < sum(often)
+    alike = [number for number, (one, other) in enumerate(zip(seldom, often, strict=True)) if one == other]
+    assert alike and all(near[number] == everything[number] for number in alike)

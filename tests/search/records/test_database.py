@@ -20,6 +20,8 @@ from stridesmith.ir.target import Target
 from stridesmith.search.records import database as module
 from stridesmith.search.records import rows, sqlite_file
 from stridesmith.search.records.database import Database
+from stridesmith.search.records.place import default_path
+from stridesmith.search.records.reading import reading
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
 from stridesmith.search.records.sqlite_file import read_only_uri
@@ -525,9 +527,22 @@ def test_the_default_path_comes_from_the_environment(tmp_path: Path, monkeypatch
     assert Database().path == tmp_path / "x.db"
     monkeypatch.delenv("STRIDESMITH_DB")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert module.default_path() == str(tmp_path / "data" / "stridesmith" / "stridesmith.db")
+    assert default_path() == str(tmp_path / "data" / "stridesmith" / "stridesmith.db")
     assert Database(read_only=True).size == 0
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("url", ["there.db", "missing.db", "", " ", "/proc/none/x.db"])
+def test_a_database_that_is_not_there_is_not_opened(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no file that may be made opens as it would be opened, with its error."""
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / "there.db", 1)
+    try:
+        with reading(url) as database:
+            assert (database is None) == (url in ("missing.db", "/proc/none/x.db"))
+            assert url != "there.db" or database.size == 1
+    except (UsageError, StorageError):
+        assert not url.strip()
 
 
 def test_a_sqlite_url_and_a_path_are_the_same(path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.target import Target
 from stridesmith.search.records.status import KINDS
 from stridesmith.search.workers.protocol import (
@@ -36,12 +37,19 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
+EXTENTS = st.lists(st.integers(1, 9), min_size=2, max_size=2)
+LAYOUTS = st.builds(
+    Layout.ordered, EXTENTS, st.permutations([0, 1]), st.tuples(st.integers(-1, 1), st.integers(2, 4)),
+    EXTENTS, EXTENTS, st.sampled_from([None, "undef", 0, -1.5, float("-inf")]),
+)  # fmt: skip
 BASIC = {int: st.integers(-(2**40), 2**40), float: NUMBERS, bool: st.booleans(), str: st.text(max_size=10), Any: PLAIN}
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Any value of an annotated type of the protocol."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Layout:
+        return LAYOUTS
     if hint in BASIC:
         return BASIC[hint]
     if hint is type(None):
@@ -60,7 +68,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 def of_class(kind: type) -> st.SearchStrategy[Any]:
     """Any value of a dataclass of the protocol."""
-    hints = {k: h for k, h in get_type_hints(kind).items() if get_origin(h) is not ClassVar}
+    hints = get_type_hints(kind, localns={"Layout": Layout})
+    hints = {k: h for k, h in hints.items() if get_origin(h) is not ClassVar}
     fields = {name: values(hint) for name, hint in hints.items()}
     if kind is Failed:
         fields["status"] = st.sampled_from(list(KINDS)) | st.just("crash:SIGSEGV")

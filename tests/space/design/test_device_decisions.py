@@ -20,7 +20,7 @@ from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered
 from stridesmith.backends.lower import lower
 from stridesmith.backends.render.opencl.program import generate as source_of
-from stridesmith.ir.layout.index_map import IndexMap
+from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search.tasks.task import name_of
@@ -310,7 +310,7 @@ def test_images_beyond_the_limits_are_masked() -> None:
                     images = [b for b in _buffers(func) if b.scope == "global.texture"]
                     assert images and all(_texels(b.shape, b.axis_separators) <= (3, 4) for b in images)
     with pytest.raises(ScheduleError, match=r"no cut of the physical shape \[9, 9\] fits images of at most 3 x 4"):
-        image_layout("lambda i, j: [i, j]", (9, 9), narrow)
+        image_layout(Layout.plain((9, 9)), narrow)
 
 
 def _buffers(func: PrimFunc):
@@ -350,9 +350,9 @@ def test_where_an_image_is_cut() -> None:
     assert image_shape((3, 5, 7), target) == (2, (3, 5, 8))
     assert image_shape((16, 8, 8), target) == (1, (16, 8, 8))
     assert image_shape((65, 1, 4), target) is None and image_shape((4,), target) is None
-    text, shape = image_layout("lambda i, j: [i // 2, j, i % 2]", (3, 5, 2), target)
-    assert (text, shape) == ("lambda i, j: [i // 2, j, AXIS_SEPARATOR, i % 2]", (3, 5, 4))
-    assert IndexMap.parse(text).axis_separators == (2,)
+    image = image_layout(Layout.ordered((6, 5), block=(0, 2), pad_value="undef"), target)
+    assert image.index_map.text == "lambda d0, d1: [d0 // 2, d1, AXIS_SEPARATOR, d0 % 2]"
+    assert (image.physical_shape, image.index_map.axis_separators, image.pad_value) == ((3, 5, 4), (2,), "undef")
 
 
 def test_widths_and_tiles() -> None:

@@ -19,7 +19,7 @@ def test_groups_are_moved_first() -> None:
     """``[n, h, w, g, c]`` becomes ``[g, n, h, w, c]``, of the input whose groups lie inside of its rows."""
     space = generate(GROUPED.func, CPU, dict.fromkeys(GROUPED.constants, "constant"))
     found = {
-        (operand.name, layout.index_map(operand, [1] * 9))
+        (operand.name, layout.layout(operand, [1] * 9, operand.shape).index_map.text)
         for sketch in space.sketches
         for number, decision in sketch.main.of("layout").items()
         for layout in sketch.main.decisions[decision].values

@@ -170,3 +170,27 @@ def test_what_has_anchors_has_no_general_sketch() -> None:
     text = CHAIN.replace("opaque(6, i)", "spatial(6, i)").replace(
         "T.if_then_else(vi > 0, y[vi - 1, vj], T.float32(0))", "T.float32(1)")  # fmt: skip
     assert all(s.name != "general" for s in general(func_of(text)).sketches)
+
+
+WALK = """
+@T.prim_func
+def main(x: T.Buffer((9, 4), "float32"), feature: T.Buffer((31,), "int32"), y: T.Buffer((9, 20), "int32")):
+    for i, t, d in T.grid(9, 20, 5):
+        with T.block("walk"):
+            vi, vt, vd = T.axis.remap("SSR", [i, t, d])
+            with T.init():
+                y[vi, vt] = T.int32(0)
+            y[vi, vt] = T.min(y[vi, vt] * T.int32(2) + T.int32(1) + T.Select(
+                x[vi, T.min(T.max(feature[T.min(T.max(y[vi, vt], T.int32(0)), T.int32(30))], T.int32(0)), T.int32(3))]
+                <= T.float32(0), T.int32(1), T.int32(0)), T.int32(30))
+"""
+
+
+def test_walks_run_in_copies_first() -> None:
+    """Where to go next is looked up at the place that was come to: several walks at once hide that latency."""
+    forms: dict[str, list[str]] = {}
+    for text in (WALK, SCAN):
+        (sketch,) = rules.general(func_of(text), CPU, {})
+        forms[text] = [str(form) for decision in sketch.decisions for form in decision.values]
+    assert forms[WALK][0].startswith("c1 *8") and any(" x" in form for form in forms[WALK])
+    assert " x" in forms[SCAN][0]

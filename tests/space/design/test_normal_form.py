@@ -9,7 +9,7 @@ from draws import candidates, func_of
 from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
-from stridesmith.backends.data import arguments_of, is_in_place
+from stridesmith.backends.data import arguments_of
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.bounds import check_in_bounds
@@ -86,7 +86,7 @@ def test_a_grouped_convolution_is_linear_in_groups_and_channels() -> None:
 def test_memory_stays_as_it_is() -> None:
     """Every argument lies in memory as the caller gives it: the layouts that are recorded are reshapes."""
     for argument in arguments_of(normal(func_of(GROUPED)).func):
-        assert argument.index_map and is_in_place(argument)
+        assert argument.index_map and argument.layout.is_in_place
 
 
 def test_the_trace_replays() -> None:

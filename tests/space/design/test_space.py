@@ -45,9 +45,7 @@ def population(sketch: Sketch, rng: np.random.Generator, count: int) -> np.ndarr
 
 def evaluate(func: PrimFunc, work: Workload, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """The function's output for logical inputs, with parameters packed as their layouts say."""
-    from stridesmith.ir.layout.index_map import IndexMap
-
-    layouts = {layout.param: layout for layout in func.layouts}
+    layouts = dict(func.layouts)
     arrays = []
     for buffer in func.buffers:
         data = inputs.get(buffer.name)
@@ -55,11 +53,10 @@ def evaluate(func: PrimFunc, work: Workload, inputs: dict[str, np.ndarray]) -> n
             arrays.append(np.full(buffer.shape, np.nan, buffer.dtype))
         elif buffer.name in layouts:
             layout = layouts[buffer.name]
-            pad = layout.pad_value
-            packed = np.full(buffer.shape, float(pad) if pad not in ("", "undef") else np.nan, buffer.dtype)
-            index_map = IndexMap.parse(layout.index_map)
+            pad = layout.pad_number
+            packed = np.full(buffer.shape, np.nan if pad is None else pad, buffer.dtype)
             for point in np.ndindex(*layout.logical_shape):
-                packed[tuple(int(i) for i in index_map.map_point(point))] = data[point]
+                packed[tuple(int(i) for i in layout.index_map.map_point(point))] = data[point]
             arrays.append(packed)
         else:
             arrays.append(data)

@@ -2,8 +2,10 @@
 
 ::
 
-    int32(nearbyint(max(min(x, hi), lo)))    ->  ord(x) ? lrint(min(max(..))) : 0
-    uint8(x)                                 ->  ord(x) ? trunc(fptosi(min(max(x, 0), 255))) : 0
+    int32(nearbyint(max(min(x, hi), lo)))
+        ->  let a = x, b = select(a < hi, a, hi), c = select(b > lo, b, lo) in select(a == a, round_to_int32(c), 0)
+    uint8(x)
+        ->  let a = x, b = .., c = .. in uint8(select(a == a, trunc_to_int32(c), 0))        with 255 and 0 as ends
 
 A conversion saturates, and NaN gives 0.  Where a clamp between constants, or one that is put there, keeps the number in
 32 bits, nothing but NaN is left to look for; clamps that let it through as the one or the other bound are single
@@ -13,19 +15,19 @@ instructions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...ir import dtypes
-from ...ir.expr import Binary, Broadcast, Call, Cast, Const, Expr
-from .types import literal, value_type
-
-if TYPE_CHECKING:
-    from .builder import Builder
+from ...ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, LetExpr, Select, Var, const
+from ...ir.functions import ROUND_TO_INT32, TRUNC_TO_INT32
+from ...ir.node import Node, children, remembered, transform
+from ...ir.stmt import Stmt, names_below
+from ...ir.target import Target
 
 _BITS = 32  # of the integers that one instruction makes of floats
-_COMPARED = {"min": "olt", "max": "ogt"}
+_COMPARED = {"min": "<", "max": ">"}
 
 
 @dataclass(frozen=True)
@@ -78,24 +80,47 @@ def _number(expr: Expr) -> float | None:
     return float(expr.value) if isinstance(expr, Const) else None
 
 
-def converted(out: Builder, found: Clamped, operand: Callable[[Expr], str], dtype: str) -> str:
+def conversions(stmt: Stmt, target: Target) -> Stmt:
+    """The statement, for a CPU, with every such conversion."""
+    if target.kind != "cpu" or not _has_conversions(stmt):
+        return stmt
+    taken = names_below(stmt)
+    names = (name for number in range(1 << 30) if (name := f"real{number}") not in taken)
+
+    def visit(node: Any) -> Any:
+        found = clamped(node) if isinstance(node, Cast) else None
+        return node if found is None else _converted(found, node.dtype, names)
+
+    result: Stmt = transform(stmt, visit)
+    return result
+
+
+@remembered
+def _has_conversions(node: Node) -> bool:
+    return (isinstance(node, Cast) and clamped(node) is not None) or any(map(_has_conversions, children(node)))
+
+
+def _converted(found: Clamped, dtype: str, names: Iterator[str]) -> Expr:
     """The integers of type `dtype` that a float becomes."""
     lanes = dtypes.lanes(dtype)
-    source, wide, flags = (dtypes.with_lanes(base, lanes) for base in ("float32", "int32", "bool"))
-    kind, result, truth = value_type(source), value_type(wide), value_type(flags)
-    first = value = operand(found.value)
-    for op, bound in found.steps:
-        limit = literal(bound, source)
-        inside = out.emit(f"fcmp {_COMPARED[op]} {kind} {value}, {limit}")
-        value = out.emit(f"select {truth} {inside}, {kind} {value}, {kind} {limit}")
-    if found.is_rounded:
-        suffix = "i32.f32" if lanes == 1 else f"v{lanes}i32.v{lanes}f32"
-        function = out.module.declare(f"llvm.lrint.{suffix}", result, kind)
-        whole = out.emit(f"call {result} {function}({kind} {value})")
-    else:
-        whole = out.emit(f"fptosi {kind} {value} to {result}")
-    ordered = out.emit(f"fcmp ord {kind} {first}, {literal(0.0, source)}")
-    whole = out.emit(f"select {truth} {ordered}, {result} {whole}, {result} {literal(0, wide)}")
-    if dtypes.bits(dtypes.element(dtype)) == _BITS:
-        return whole
-    return out.emit(f"trunc {result} {whole} to {value_type(dtype)}")
+    bound: list[tuple[Var, Expr]] = []
+
+    def bind(value: Expr) -> Expr:
+        bound.append((Var(next(names), dtypes.with_lanes("float32", lanes)), value))
+        return bound[-1][0]
+
+    def number(value: float, kind: str) -> Expr:
+        return const(value, kind) if lanes == 1 else Broadcast(const(value, kind), lanes)
+
+    first = value = bind(found.value)
+    for op, end in found.steps:
+        limit = number(end, "float32")
+        value = bind(Select(Binary(_COMPARED[op], value, limit), value, limit))
+    wide = dtypes.with_lanes("int32", lanes)
+    whole = Call(ROUND_TO_INT32 if found.is_rounded else TRUNC_TO_INT32, (value,), wide)
+    made: Expr = Select(Binary("==", first, first), whole, number(0, "int32"))
+    if dtype != wide:
+        made = Cast(dtype, made)
+    for var, given in reversed(bound):
+        made = LetExpr(var, given, made)
+    return made
