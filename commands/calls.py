@@ -140,6 +140,7 @@ def compile(
     address: str | None = None,
     winograd: bool = True,
     precision: str = "float32",
+    fallback: str = "reference",
     emit: Emit | None = None,
 ) -> Model:
     """The model of an ONNX file or a network: ``y = model(x)``.
@@ -153,13 +154,15 @@ def compile(
     model apart, and with it the form that was measured to be the faster one is used.
     `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
     that may be; sums stay in float32 (`models.precision`).
+    What has no program here runs by the reference implementation of ONNX, or, where `fallback` says ``onnxruntime``, by
+    ONNX Runtime as far as that knows it (`models.fallback`).
     """
     from ..models.api import compile as run
 
     def made(told: Emit | None) -> Model:
         return run(
             source, target, seconds=seconds, inputs=inputs, values=values, db=db, threads=threads, seed=seed,
-            address=address, winograd=winograd, precision=precision, emit=told,
+            address=address, winograd=winograd, precision=precision, fallback=fallback, emit=told,
         )  # fmt: skip
 
     if not seconds:
