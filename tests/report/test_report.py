@@ -325,7 +325,7 @@ def test_titles_of_narrow_pictures_are_not_cut(shape: tuple[int, ...]) -> None:
     """A picture is at least as wide as what stands above its cells."""
     axes = [f"a_long_name_{number}" for number in range(len(shape))]
     turned = f"lambda {', '.join(axes)}: [{', '.join(reversed(axes))}]"
-    picture = layouts._drawn("w", "x", shape, turned, None, shape[::-1])
+    picture = layouts._drawn("w", "x", Layout.parse(shape, turned, "", shape[::-1]))
     assert picture is not None
     width = float(re.findall(r'<svg[^>]* width="([0-9.]+)"', picture.svg)[0])
     titles = re.findall(r'class="head"[^>]*>([^<]*)<', picture.svg)
