@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .backends.devices import list_devices
+    from .commands.calls import compile, tune
     from .errors import (
         DeviceMissing,
         Interrupted,
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
     from .ir.stmt import Module, PrimFunc
     from .ir.target import Target
     from .ir.verify.rules import VerifyError, verify
-    from .models.api import compile
     from .models.run.model import Model
-    from .search.calling.api import build, load, lower, replay, tune
+    from .report.race import race
+    from .search.calling.api import build, load, lower, replay
+    from .search.calling.collection import Database
     from .search.calling.kernel import Kernel
-    from .search.records.database import Database
     from .search.records.record import Record
     from .space.design.proposals import propose_pad_values
     from .space.design.rules import RULES, scripted
@@ -72,11 +73,12 @@ _HOMES = {
     "ir.stmt": ("Module", "PrimFunc"),
     "ir.script.namespace": ("prim_func", "undef"),
     "ir.verify.rules": ("VerifyError", "verify"),
-    "models.api": ("compile",),
+    "commands.calls": ("compile", "tune"),
     "models.run.model": ("Model",),
-    "search.calling.api": ("build", "load", "lower", "replay", "tune"),
-    "search.records.database": ("Database",),
+    "search.calling.api": ("build", "load", "lower", "replay"),
+    "search.calling.collection": ("Database",),
     "search.calling.kernel": ("Kernel",),
+    "report.race": ("race",),
     "search.records.record": ("Record",),
     "space.design.proposals": ("propose_pad_values",),
     "space.design.rules": ("RULES", "scripted"),
@@ -135,6 +137,7 @@ __all__ = [
     "parse",
     "prim_func",
     "propose_pad_values",
+    "race",
     "replay",
     "scripted",
     "transform",

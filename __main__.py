@@ -1,4 +1,4 @@
-"""``python -m stridesmith`` is the command `tune`, of which this is the entry.
+"""``python -m stridesmith`` is the command `stridesmith`, and `tune`, of which this is the entry.
 
 Ctrl-C, and a package that is not installed, end it as they should from here on, before anything else is loaded.
 """
@@ -6,6 +6,8 @@ Ctrl-C, and a package that is not installed, end it as they should from here on,
 from __future__ import annotations
 
 import sys
+
+from .invocation import NAME
 
 
 def main() -> int:
@@ -16,7 +18,7 @@ def main() -> int:
         listen()
         from .commands.ending import ended, wants_json
     except KeyboardInterrupt:
-        sys.stderr.write("tune: interrupted; nothing had begun\n")
+        sys.stderr.write(f"{NAME}: interrupted; nothing had begun\n")
         return 130
     try:
         from .cli import main as run

@@ -1,6 +1,6 @@
-"""The command `tune`: options, subcommands, exit codes.
+"""The command, `stridesmith` or `tune`: options, subcommands, exit codes.
 
-``tune --workload conv2d`` without a subcommand is the main job.  Every error ends
+``stridesmith --workload conv2d`` without a subcommand is the main job.  Every error ends
 as one paragraph on stderr and the exit code of its class in `errors`; with
 ``--format json`` stdout ends with an ``error`` event as well.
 """
@@ -18,6 +18,7 @@ import click
 from .commands.ending import ended, wants_json
 from .commands.output import FORMATS, Output
 from .errors import UsageError, did_you_mean
+from .invocation import COMMAND
 from .search.tuning.clock import process_start
 from .search.tuning.interruption import heard
 from .version import __version__
@@ -25,16 +26,16 @@ from .version import __version__
 STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
 Examples:
-  tune --workload conv2d --target cpu --trials 64
-  tune --workload conv2d --shape ci=17,h=31,w=33,co=29 --seconds 120
-  tune --workload matmul --shape m=127,n=129,k=131 --interface b=constant
-  tune --script mine.py --target opencl
-  tune --suite ragged --trials 64
-  tune --model net.onnx --input x=1x3x320x320 --seconds 600
-  tune replay --workload conv2d --target cpu
-  tune show --workload conv2d --target cpu --space
+  {COMMAND} --workload conv2d --target cpu --trials 64
+  {COMMAND} --workload conv2d --shape ci=17,h=31,w=33,co=29 --seconds 120
+  {COMMAND} --workload matmul --shape m=127,n=129,k=131 --interface b=constant
+  {COMMAND} --script mine.py --target opencl
+  {COMMAND} --suite ragged --trials 64
+  {COMMAND} --model net.onnx --input x=1x3x320x320 --seconds 600
+  {COMMAND} replay --workload conv2d --target cpu
+  {COMMAND} show --workload conv2d --target cpu --space
 """
 
 
@@ -44,17 +45,32 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if self.get_command(ctx, name) is None:
-            from .space.workloads import names
+        if self.get_command(ctx, args[0]) is None:
+            from .commands.mistaken import no_command
 
-            if name in names():
-                raise UsageError(f"there is no command {name!r}; to tune this workload, run `tune --workload {name}`")
-            if name == "tune":
-                raise UsageError("`tune` is the command itself; leave the second one out: `tune --workload conv2d`")
-            hint = did_you_mean(name, self.commands)
-            raise UsageError(f"there is no command {name!r}{hint}; there are {', '.join(sorted(self.commands))}")
+            shown = [name for name, command in self.commands.items() if not command.hidden]
+            raise UsageError(no_command(args, ctx.params.get("workload"), ctx.params.get("shape", ()), shown))
         return super().resolve_command(ctx, args)
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    """A time: seconds, or with a unit, as in 90s, 1.5m, 1m30s, 2h."""
+    from .commands.options import duration
+
+    return None if text is None else duration(text)
+
+
+def _share(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    """A share above 0 and at most 1, as 0.9 or 90%."""
+    from .commands.options import share
+
+    return None if text is None else share(text)
+
+
+class Count(click.IntRange):
+    """A whole number in a range."""
+
+    name = "whole number"
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -67,11 +83,11 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 work_options = _options(
-    click.option("--workload", metavar="NAME", help="A workload of the library; `tune workloads` lists them."),
+    click.option("--workload", metavar="NAME", help=f"A workload of the library; `{COMMAND} workloads` lists them."),
     click.option("--shape", multiple=True, metavar="A=1,B=2", help="Parameters that differ from the defaults."),
     click.option("--script", metavar="FILE.py", help="A program of your own in TVMScript; read, never executed."),
     click.option("--name", metavar="FUNC", help="Which function of the script."),
-    click.option("--suite", metavar="NAME[,NAME]", help="Shipped lists of workloads; `tune suites` lists them."),
+    click.option("--suite", metavar="NAME[,NAME]", help=f"Shipped lists of workloads; `{COMMAND} suites` lists them."),
     click.option("--config", metavar="FILE.toml", help="Your own list of workloads."),
     click.option("--only", metavar="NAME", help="One entry of the suite or config."),
     click.option("--dtype", metavar="TYPE", help="Element type of the workload, float32 by default."),
@@ -101,7 +117,7 @@ model_option = _options(
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
                  help="cpu, opencl[:PLATFORM[:DEVICE]] by number or part of a name, or recorded:FILE."),
-    click.option("--threads", type=click.IntRange(1, 4096), metavar="N",
+    click.option("--threads", type=Count(1, 4096), metavar="N",
                  help="Threads of a CPU's kernel; default all that may be used."),
 )  # fmt: skip
 db_option = click.option("--db", metavar="URL", help="Path or URL; default STRIDESMITH_DB, else the data folder.")
@@ -116,17 +132,19 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @work_options
 @model_option
 @target_options
-@click.option("--trials", type=click.IntRange(min=1), metavar="N",
+@click.option("--trials", type=Count(min=1), metavar="N",
               help="Candidates to build, for each workload; default 256 without any limit.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
-              help="Time limit for each workload; with --model of the run, default 600.")
-@click.option("--stop-at", type=click.FloatRange(0, 1, min_open=True), metavar="X", help="Stop at this roofline share.")
+@click.option("--seconds", callback=_seconds, metavar="S",
+              help="Time limit for each workload, as 90, 90s or 1.5m; with --model of the run, default 600.")
+@click.option("--stop-at", callback=_share, metavar="X", help="Stop at this roofline share, as 0.9 or 90%.")
 @click.option("--preset", metavar="NAME",
               help="quick (32 trials), standard (256) or thorough (2000, or 97 % of the roofline).")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Seed of the search; default 0.")
+@click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of the search; default 0.")
 @click.option("--sampler", metavar="NAME",
               help="stridesmith (default), or Optuna's random, tpe, qmc, nsgaii, cmaes or gp.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
+@click.option("--from", "from_file", metavar="FILE",
+              help="A schedule of your own, as `show --trace` prints one: verified and raced first, recorded as yours.")
 @click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
 @click.option("--devices", type=click.Choice(["all"]),
               help="Tune for every device of the target's kind, here or in the cluster: a run for each.")
@@ -141,7 +159,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 def tune(ctx: click.Context, /, devices: str | None, format_: str | None, **options: Any) -> None:
     """Find a fast kernel for a tensor program by building and measuring real candidates.
 
-    What is found is kept in a database; `tune replay` builds it again, `tune show` explains it.
+    What is found is kept in a database; the command `replay` builds it again, `show` explains it.
     """
     if ctx.invoked_subcommand is None:
         ctx.exit(_search(options, devices, Output.of(format_), ctx.obj))
@@ -150,7 +168,7 @@ def tune(ctx: click.Context, /, devices: str | None, format_: str | None, **opti
         option = "--" + given[0].rstrip("_").replace("_", "-")
         raise UsageError(
             f"{option} stands before the command {ctx.invoked_subcommand!r}, which would not see it; "
-            f"write `tune {ctx.invoked_subcommand} {option} ...`"
+            f"write `{COMMAND} {ctx.invoked_subcommand} {option} ...`"
         )
 
 
@@ -193,7 +211,7 @@ def run_(
     from .search.tasks.command_line import Options
 
     if bool(file) == bool(model):
-        raise UsageError("name one model: `tune run FILE.onnx`, or `tune run --model FILE.onnx`")
+        raise UsageError(f"name one model: `{COMMAND} run FILE.onnx`, or `{COMMAND} run --model FILE.onnx`")
     return run(Options(model=model or file, **options), data, out, Output.of(format_))
 
 
@@ -224,18 +242,20 @@ def replay(format_: str | None, **options: Any) -> int:
 @model_option
 @target_options
 @click.option("--record", metavar="ID", help="The record to show, instead of the best of a workload.")
+@click.option("--as-written", is_flag=True, help="The program as it is written, measured now, instead of a record.")
 @click.option("--space", "view", flag_value="space", help="Sketches, decisions by kind, and the size of the space.")
 @click.option("--trace", "view", flag_value="trace", help="The schedule's instructions.")
 @click.option("--program", "view", flag_value="program", help="The scheduled program in script form.")
+@click.option("--lowered", "view", flag_value="lowered", help="The program as the code generator gets it.")
 @click.option("--source", "view", flag_value="source", help="The generated LLVM IR or OpenCL C.")
 @click.option("--assembly", "view", flag_value="assembly", help="The machine code, for the CPU.")
 @db_option
 @format_option
-def show(view: str | None, format_: str | None, **options: Any) -> int:
+def show(view: str | None, as_written: bool, format_: str | None, **options: Any) -> int:
     """Show what is behind a record, or the design space of a workload.
 
-    Without a view: the schedule, the lowered program, the inner loop with its registers and
-    spills, the work, and where the kernel stands on the roofline.  Of a model: where its time goes.
+    Without a view: where the kernel stands on the roofline, the work, the inner loop with its registers
+    and spills, and the schedule.  Of a model: where its time goes.
     """
     from .commands.options import RecordOptions
 
@@ -243,10 +263,10 @@ def show(view: str | None, format_: str | None, **options: Any) -> int:
     if asked.model:
         from .commands.models import show as show_model
 
-        return show_model(asked, view, output)
+        return show_model(asked, view, as_written, output)
     from .commands.show import run
 
-    return run(asked, view, output)
+    return run(asked, view, as_written, output)
 
 
 @tune.command()
@@ -282,7 +302,8 @@ def export(file: Path, db: str | None, format_: str | None) -> int:
 @click.option("-o", "path", required=True, metavar="PATH", help="A file, or a folder that is there or ends in a slash.")
 @click.option("--format", "format", type=click.Choice(FILES), default="so", show_default=True,
               help="Shared object, C, LLVM IR, assembly, OpenCL with a host program, script, Python wheel.")
-@click.option("--isa", metavar="NAME", help="Another CPU: avx2, avx512 or neon, or a target that `tune targets` lists.")
+@click.option("--isa", metavar="NAME",
+              help=f"Another CPU: avx2, avx512 or neon, or a target that `{COMMAND} targets` lists.")
 @db_option
 def emit(path: str, **options: Any) -> int:
     """Write a tuned kernel or model as files that run where there is neither Python nor stridesmith."""
@@ -299,7 +320,7 @@ def emit(path: str, **options: Any) -> int:
 @click.option("-o", "path", required=True, metavar="FILE.html", help="The page; it needs no other file.")
 @click.option("--peers", type=click.Path(dir_okay=False), metavar="FILE.jsonl",
               help="What other libraries took, as benchmarks/peers.py writes it, to be marked beside ours.")
-@click.option("--limit", type=click.IntRange(1, 5000), metavar="N", default=200, show_default=True,
+@click.option("--limit", type=Count(1, 5000), metavar="N", default=200, show_default=True,
               help="Of more tasks, those that take most time; a page that would pass 2 MB says less of each.")
 @db_option
 @format_option
@@ -322,7 +343,7 @@ def report(format_: str | None, **options: Any) -> int:
 @db_option
 @format_option
 def compare(a: str, b: str, race: bool, db: str | None, format_: str | None) -> int:
-    """Say what changed from A to B: databases, logs of `tune export`, or runs of the database of --db.
+    """Say what changed from A to B: databases, logs of `export`, or runs of the database of --db.
 
     A difference counts where noise does not explain it: intervals hold for all tasks together.
     """
@@ -376,13 +397,13 @@ def suites(name: str | None, format_: str | None) -> int:
               help="The recording; FILE.part until it is whole.")
 @work_options
 @target_options
-@click.option("--size", type=click.IntRange(16, 100_000), default=2000, show_default=True, metavar="N",
+@click.option("--size", type=Count(16, 100_000), default=2000, show_default=True, metavar="N",
               help="About how many candidates.")
-@click.option("--sketches", type=click.IntRange(1, 64), default=2, show_default=True, metavar="N",
+@click.option("--sketches", type=Count(1, 64), default=2, show_default=True, metavar="N",
               help="In how many sketches.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="N", help="Which part of the space.")
+@click.option("--seed", type=Count(0, 2**63 - 1), default=0, metavar="N", help="Which part of the space.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE", help="Record only what has these decisions.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
+@click.option("--seconds", callback=_seconds, metavar="S",
               help="Stop then; the same command goes on later.")
 @format_option
 def record_space(file: Path, format_: str | None, **options: Any) -> int:
@@ -394,13 +415,29 @@ def record_space(file: Path, format_: str | None, **options: Any) -> int:
 
 @tune.command()
 @click.option("--address", metavar="auto|HOST:PORT", help="Check this Ray cluster, node by node, as well.")
+@click.option("--fix", is_flag=True, help="Repair what can be: a `tune` that another package has taken.")
 @db_option
 @format_option
-def doctor(address: str | None, db: str | None, format_: str | None) -> int:
+def doctor(address: str | None, fix: bool, db: str | None, format_: str | None) -> int:
     """Check this machine: libraries, devices, folders, database; with --address a cluster."""
     from .commands.doctor import run
 
-    return run(db, address, Output.of(format_))
+    return run(db, address, fix, Output.of(format_))
+
+
+@tune.command("help", hidden=True)
+@click.argument("name", required=False)
+@click.pass_context
+def help_(ctx: click.Context, name: str | None) -> None:
+    """Show the help of the command, or of one of its subcommands."""
+    parent = ctx.parent
+    assert parent is not None  # the group, through which alone this is called
+    command = tune if name is None else tune.get_command(parent, name)
+    if command is None:
+        known = [each for each in tune.commands if each != "help"]
+        raise UsageError(f"there is no command {name!r}{did_you_mean(name or '', known)}; there are {', '.join(known)}")
+    inner = parent if name is None else click.Context(command, info_name=name, parent=parent)
+    click.echo(command.get_help(inner))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -414,18 +451,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str], started: float) -> int:
-    args = spread_pins(list(argv))
+    args = spread_pins(["--help" if word in ("-help", "-?") else word for word in argv])
     as_json = wants_json(args)
     try:
         with heard():
-            code = tune.main(args=args, prog_name="tune", standalone_mode=False, obj=started)
+            code = tune.main(args=args, prog_name=COMMAND, standalone_mode=False, obj=started)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return ended(UsageError(error.format_message()), as_json)
+        from .commands.mistaken import extra_words
+
+        context = getattr(error, "ctx", None)
+        command = context.info_name if context is not None and context.parent is not None else ""
+        return ended(UsageError(extra_words(error.format_message(), command)), as_json)
     except click.Abort as error:  # click's own word for an interrupt
         cause = error.__cause__ or error.__context__
         return ended(cause if isinstance(cause, KeyboardInterrupt) else KeyboardInterrupt(), as_json)

@@ -1,6 +1,6 @@
 """Files that users name: what the system refuses is one paragraph, and what is read has an end.
 
-As `errors`, `forks` and `version`, a module at the root that every package may use.
+As `errors`, `forks`, `invocation` and `version`, a module at the root that every package may use.
 """
 
 from __future__ import annotations
@@ -46,6 +46,12 @@ def is_no_name(error: ValueError) -> bool:
 def at_home(text: str) -> Path:
     """A path whose ``~`` or ``~user`` is that user's folder; one of nobody's stays as it is."""
     return Path(os.path.expanduser(text))
+
+
+def shown(path: Path | str) -> str:
+    """A path as people read it: with ``~`` for the user's folder, which also says less of who the user is."""
+    text, home = str(path), os.path.expanduser("~")
+    return f"~{text[len(home):]}" if len(home) > 1 and (text == home or text.startswith(home + os.sep)) else text
 
 
 def small_text(path: Path, what: str, most: int, kind: type[StridesmithError] = UsageError) -> str:

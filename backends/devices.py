@@ -7,9 +7,11 @@ does not exist is an `UnknownTarget`, a kind without such a device on this machi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from ..errors import DeviceMissing, UnknownTarget, UsageError, did_you_mean
+from ..invocation import COMMAND
 from ..ir.target import KINDS, Target
 from .host import host_cpu
 
@@ -27,8 +29,23 @@ def discover(text: str, threads: int | None = None) -> Target:
         return found if threads is None else replace(found, threads=threads)
     if kind == "opencl":
         return _opencl(rest, threads)
-    hint = did_you_mean(kind, KINDS)
-    raise UnknownTarget(f"unknown target `{text}`; known are `cpu` and `opencl[:PLATFORM[:DEVICE]]`{hint}")
+    raise UnknownTarget(
+        f"unknown target `{text}`; known are `cpu` and `opencl[:PLATFORM[:DEVICE]]`{_meant(kind, text.lower())}"
+    )
+
+
+ON_GPUS = ("cuda", "gpu", "hip", "metal", "nvidia", "nvptx", "rocm", "sycl", "vulkan", "amdgpu", "xpu", "mps")
+ON_CPUS = ("llvm", "c", "x86", "x86-64", "x86_64", "arm", "aarch64", "host", "native")
+
+
+def _meant(kind: str, text: str) -> str:
+    """What a kind that does not exist stands for elsewhere, and how it is asked for here."""
+    first = re.split(r"[^a-z0-9_-]", kind)[0]
+    if first in ON_GPUS:
+        return f"; a GPU is reached through its OpenCL driver: `opencl`, and `{COMMAND} targets` lists what is here"
+    if first in ON_CPUS or "-mcpu" in text:
+        return f"; this machine's processor is `cpu`, and `{COMMAND} targets` lists what is here"
+    return did_you_mean(kind, KINDS)
 
 
 def _opencl(rest: str, threads: int | None) -> Target:
@@ -59,11 +76,15 @@ def list_devices() -> list[Target]:
 
 @dataclass(frozen=True)
 class Listed:
-    """A device of this machine: the shortest text that `discover` takes for it, and known faults of its driver."""
+    """A device of this machine: the shortest text that `discover` takes for it, and known faults of its driver.
+
+    Those that are `avoided` cost kernels of stridesmith nothing.
+    """
 
     selector: str
     target: Target
     faults: tuple[str, ...] = ()
+    avoided: tuple[str, ...] = ()
 
 
 def listing() -> list[Listed]:
@@ -72,7 +93,11 @@ def listing() -> list[Listed]:
     try:
         from .opencl.devices import selectors
 
-        devices.extend(Listed(text, target, tuple(faults)) for text, target, faults in selectors())
+        for text, target, faults in selectors():
+            open_, avoided = (
+                tuple(fault.text for fault in faults if fault.is_avoided is wanted) for wanted in (False, True)
+            )
+            devices.append(Listed(text, target, open_, avoided))
     except (ImportError, DeviceMissing):
         pass
     return devices

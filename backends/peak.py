@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -26,6 +26,8 @@ BURSTS = 6  # at least, a choice
 MAX_BURSTS = 30  # a choice: where they still improve, the machine has other work
 BURST_SECONDS = 0.05  # a choice
 SLICES = 25  # of a burst, of 2 ms each
+RESIDENT_BYTES = 64 << 20
+"""Bytes that a thread reads of a cache in one burst, a choice: a millisecond or so."""
 _UNROLL = 4  # multiply-adds of each chain between two tests of the loop's end
 _STREAM_BYTES = (64 << 20, 256 << 20)  # least and most memory of a bandwidth measurement
 
@@ -56,6 +58,26 @@ def measure_bandwidth(target: Target) -> float:
     least, most = _STREAM_BYTES
     stream = _Stream(host, min(max(4 * host.l3_bytes, least), most))
     return _best(lambda: stream.run(threads))
+
+
+def measure_caches(target: Target) -> list[tuple[int, float]]:
+    """What the caches of all threads hold, the smallest first, and bytes a second that are read from there.
+
+    Each thread reads data of its own that fills half of its part of a cache, again and again.  Nothing is known of
+    devices that are not the host's CPU.
+    """
+    if target.kind == "opencl" and not target.execution.runs_on_the_host:
+        return []
+    host, threads = _host(target), _threads(target)
+    levels = ((host.l1_bytes, host.l1_bytes * threads), (host.l2_bytes, host.l2_bytes * threads),
+              (host.l3_bytes // threads, host.l3_bytes))  # fmt: skip
+    found: list[tuple[int, float]] = []
+    for part, whole in levels:
+        if found and whole <= found[-1][0]:
+            continue
+        resident = _Resident(host, part // 2)
+        found.append((whole, _best(partial(resident.run, threads))))
+    return found
 
 
 def _host(target: Target) -> Target:
@@ -122,6 +144,31 @@ class Burst:
         run_parallel(self._task, record.ctypes.data, threads, threads, chunk=1)
         nanoseconds = time.perf_counter_ns() - start
         return 2.0 * rounds * _UNROLL * self._chains * self._products * threads / nanoseconds
+
+
+class _Resident:
+    """Sums over memory that stays in a cache: each thread reads its own again and again."""
+
+    def __init__(self, target: Target, nbytes: int) -> None:
+        self._lanes, self._ways = target.vector_lanes("float32"), 8
+        group = 4 * self._ways * self._lanes  # bytes of one iteration
+        self._groups = 1 << max(0, (nbytes // group).bit_length() - 1)
+        self._bytes = self._groups * group
+        self._code = _load(_resident_text(self._lanes, self._ways, self._groups), target)
+        self._task = self._code.address("resident")
+        self._rounds = max(1, int(RESIDENT_BYTES // self._bytes)) * self._groups
+        self._memory: np.ndarray[tuple[int], np.dtype[np.float32]] | None = None
+        self._results = np.zeros(4096, np.float32)
+
+    def run(self, threads: int) -> float:
+        """Bytes a second of all threads together."""
+        if self._memory is None or self._memory.nbytes < self._bytes * threads:
+            self._memory = np.ones(self._bytes * threads // 4, np.float32)
+        record = np.array([self._memory.ctypes.data, self._results.ctypes.data, self._rounds], np.int64)
+        start = time.perf_counter_ns()
+        run_parallel(self._task, record.ctypes.data, threads, threads, chunk=1)
+        nanoseconds = time.perf_counter_ns() - start
+        return self._rounds * 4.0 * self._ways * self._lanes * threads / nanoseconds * 1e9
 
 
 class _Stream:
@@ -241,6 +288,31 @@ def _burst_text(dtype: str, lanes: int, chains: int, dot: DotProduct | None = No
         epilogue="\n".join(epilogue),
     )
     return declared + text
+
+
+def _resident_text(lanes: int, ways: int, groups: int) -> str:
+    """A task reads its own `groups` of vectors, a power of two of them, in turns; each way has its own sum."""
+    kind, vectors = f"<{lanes} x float>", f"[{ways * lanes} x float]"
+    body = [f"  %x{w} = phi {kind} [ zeroinitializer, %outer ], [ %y{w}, %loop ]" for w in range(ways)]
+    body.append(f"  %at = and i64 %i, {groups - 1}")
+    body.append(f"  %group = getelementptr {vectors}, ptr %own, i64 %at")
+    for way in range(ways):
+        body.append(f"  %p{way} = getelementptr float, ptr %group, i64 {way * lanes}")
+        body.append(f"  %l{way} = load {kind}, ptr %p{way}, align 4")
+        body.append(f"  %y{way} = fadd {kind} %x{way}, %l{way}")
+    epilogue: list[str] = []
+    total = _reduced([f"%y{way}" for way in range(ways)], kind, epilogue)
+    epilogue.append(f"  %one = extractelement {kind} {total}, i64 0")
+    epilogue.append("  %place = getelementptr float, ptr %results, i64 %n")
+    epilogue.append("  store float %one, ptr %place, align 4")
+    return _TASK.format(
+        name="resident",
+        prologue="  %memory = inttoptr i64 %first to ptr\n  %third = getelementptr i64, ptr %record, i64 2\n"
+        "  %rounds = load i64, ptr %third",
+        setup=f"  %offset = mul i64 %n, {groups}\n  %own = getelementptr {vectors}, ptr %memory, i64 %offset",
+        body="\n".join(body),
+        epilogue="\n".join(epilogue),
+    )
 
 
 def _stream_text(lanes: int) -> str:

@@ -1,4 +1,4 @@
-"""`tune compare A B`: what changed between two databases, logs or runs, beyond what noise explains."""
+"""`stridesmith compare A B`: what changed between two databases, logs or runs, beyond what noise explains."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ def _no_run(text: str, name: str, names: list[str], several: bool) -> str:
     if several:
         return f"{text!r} begins the names of {len(names)} runs of {name}: {', '.join(names[:8])}"
     shown = ", ".join(names[-8:]) or "none"
-    return f"{text!r} is no file, no database URL and no run of {name}; its latest runs are {shown}"
+    return (
+        f"{text!r} is no file, no database URL and no run of {name}; its latest runs are {shown}, as the summary of "
+        f"each search says"
+    )
 
 
 def _logged(path: Path, output: Output) -> list[Record]:

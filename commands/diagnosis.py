@@ -1,10 +1,14 @@
-"""The page of `tune show --record ID`: schedule, program, inner loop, work, roofline."""
+"""The page of `stridesmith show --record ID`: first where it stands and the work, then the inner loop and the schedule.
+
+The program and its code, hundreds of lines, are views of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..invocation import COMMAND
 from .output import Output, latency, number, percent, scaled
 from .roofline import drawing
 
@@ -33,21 +37,22 @@ def show(found: Diagnosis, output: Output) -> None:
     state = latency(record.latency_us) if record.ok else f"failed: {record.status}"
     checked = "verified" if record.verified else "not verified here"
     where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
-    output.prose(f"record {record.id}, {state}, {checked}; {device.kind}: {device.name}, {where}")
-    output.section("Schedule")
-    output.code(found.schedule, "python")
-    output.section("Lowered program")
-    output.code(facts["lowered"], "python")
-    if record.device.kind == "cpu":
-        _inner_loop(found, output)
-    else:
-        output.section("OpenCL C")
-        output.code(facts["source"], "c")
-        _kernels(facts["kernels"], output)
-    output.section("Work and memory")
-    output.table("", ("", ""), _work(found))
+    run = f" of run {record.run}" if record.run else ""
+    output.prose(f"record {record.id}{run}, {state}, {checked}; {device.kind}: {device.name}, {where}")
     output.section("Roofline")
     _roofline(found, output)
+    output.section("Work and memory")
+    output.table("", ("", ""), _work(found))
+    on_cpu = record.device.kind == "cpu"
+    if on_cpu:
+        _inner_loop(found, output)
+    else:
+        _kernels(facts["kernels"], output)
+    output.section("Schedule")
+    output.code(found.schedule, "python")
+    output.line()
+    code = "`--assembly` all of the machine code" if on_cpu else "`--source` its OpenCL C"
+    output.prose(f"more of it: `{COMMAND} show --record {record.id} --lowered` prints the lowered program, {code}")
 
 
 # --- the inner loop ---------------------------------------------------------------------------
@@ -167,7 +172,9 @@ def _speed(found: Diagnosis) -> list[tuple[str, str]]:
     facts = found.roofline
     unit = found.task.work.speed_unit
     peak = f"{number(facts['peak_gflops'])} {unit}"
-    memory = f"{number(facts['intensity'])} {unit[1:-2]}/byte at {number(facts['bandwidth'] * 1e-9)} GB/s"
+    place = "caches" if facts["cached"] else "memory"
+    rate = f"{number(facts['bandwidth'] * 1e-9)} GB/s of {place}"
+    memory = f"{number(facts['intensity'])} {unit[1:-2]}/byte at {rate}"
     limit = "its peak" if facts["bound"] == "compute" else memory
     return [
         ("reached", f"{number(facts['gflops'])} {unit}"),
@@ -190,7 +197,8 @@ def _by_ports(found: Diagnosis) -> list[tuple[str, str]]:
 
 def _traffic(found: Diagnosis) -> list[tuple[str, str]]:
     """How fast the arguments moved, beside the bandwidth."""
-    bandwidth = f"{number(found.roofline['bandwidth'] * 1e-9)} GB/s"
+    place = "of the caches that hold them" if found.roofline["cached"] else "of memory"
+    bandwidth = f"{number(found.roofline['bandwidth'] * 1e-9)} GB/s {place}"
     if found.record.latency_us is None:
         return [("bandwidth", bandwidth)]
     rate = found.task.bytes_moved / found.record.latency_us * 1e-3

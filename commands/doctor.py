@@ -1,4 +1,4 @@
-"""`tune doctor`: whether this machine has what tuning needs, and what to do where it does not."""
+"""`stridesmith doctor`: whether this machine has what tuning needs, and what to do where it does not."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from importlib import metadata
 from pathlib import Path
 
 from ..errors import StridesmithError
+from ..files import shown
+from . import names
 from .output import Output
 
 LIBRARIES = ("numpy", "islpy", "llvmlite", "optuna", "ray", "SQLAlchemy", "pydantic", "pyopencl", "rich", "click")
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
+LOOK_SECONDS = 1.0  # at what else the machine does, a choice
 SHARED_MEMORY_BYTES = 64 * 2**20  # what Docker gives a container by default
 
 
@@ -33,9 +36,9 @@ class Finding:
 Check = Callable[[], Iterator[Finding]]
 
 
-def run(db: str | None, address: str | None, output: Output) -> int:
-    """Check everything and print what was found; 0 when tuning can work here, else 4."""
-    findings = [finding for name, check in _checks(db, address) for finding in _safely(name, check)]
+def run(db: str | None, address: str | None, fix: bool, output: Output) -> int:
+    """Check everything, `fix` what can be, and print what was found; 0 when tuning can work here, else 4."""
+    findings = [finding for name, check in _checks(db, address, fix) for finding in _safely(name, check)]
     for finding in findings:
         output.event({"event": "check", "name": finding.name, "state": finding.state, "text": finding.text,
                       "advice": finding.advice})  # fmt: skip
@@ -44,11 +47,12 @@ def run(db: str | None, address: str | None, output: Output) -> int:
     return 4 if any(f.state == PROBLEM for f in findings) else 0
 
 
-def _checks(db: str | None, address: str | None) -> tuple[tuple[str, Check], ...]:
+def _checks(db: str | None, address: str | None, fix: bool) -> tuple[tuple[str, Check], ...]:
     """The checks, each with the name under which its failure as a whole is told."""
     always: tuple[tuple[str, Check], ...] = (
-        ("system", _machine), ("libraries", _libraries), ("xgboost", _boosting), ("devices", _devices),
-        ("OpenCL driver", _drivers), ("database", lambda: _database(db)), ("folders", _folders),
+        ("system", _machine), ("command", lambda: _command(fix)), ("libraries", _libraries), ("xgboost", _boosting),
+        ("load", _load), ("devices", _devices), ("OpenCL driver", _drivers), ("database", lambda: _database(db)),
+        ("folders", _folders),
     )  # fmt: skip
     return (*always, ("cluster", lambda: _cluster(address))) if address else always
 
@@ -65,6 +69,24 @@ def _machine() -> Iterator[Finding]:
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     known = platform.system() in ("Linux", "Darwin")
     yield Finding("system", OK if known else WARNING, system, "" if known else "use WSL2 on Windows")
+
+
+def _command(fix: bool) -> Iterator[Finding]:
+    """Whether `tune` is this command, too; `fix` makes it so."""
+    script = names.found()
+    if script is None:
+        yield Finding("command", OK, "not installed as a script; `python -m stridesmith` runs it")
+        return
+    if script.is_ours:
+        yield Finding("command", OK, f"`stridesmith` and `tune` in {shown(script.path.parent)}")
+        return
+    whose = f"that of {' and '.join(script.other) or 'another package'}" if script.is_there else "missing"
+    if fix:
+        script.restore()
+        yield Finding("command", OK, f"`tune` in {shown(script.path.parent)} is this command now; it was {whose}")
+        return
+    advice = "`stridesmith` is the same command, and `stridesmith doctor --fix` makes `tune` it as well"
+    yield Finding("command", WARNING, f"`tune` in {shown(script.path.parent)} is {whose}", advice)
 
 
 def _libraries() -> Iterator[Finding]:
@@ -91,6 +113,19 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _load() -> Iterator[Finding]:
+    """Whether times that are measured now can be trusted."""
+    from ..backends.host_load import look
+
+    found = look(LOOK_SECONDS)
+    if found is None:
+        yield Finding("load", OK, "what else runs is not known on this system")
+    elif found.told:
+        yield Finding("load", WARNING, found.told, "times are longer and less certain now; stop what need not run")
+    else:
+        yield Finding("load", OK, f"{found.processors} processors, {found.busy:.2f} of them busy with other work")
+
+
 def _devices() -> Iterator[Finding]:
     from ..backends.devices import listing
 
@@ -101,6 +136,8 @@ def _devices() -> Iterator[Finding]:
         yield Finding(f"target {entry.selector}", OK, text)
         for fault in entry.faults:
             yield Finding(f"fault of {entry.selector}", WARNING, fault, "another driver or version has it not")
+        for fault in entry.avoided:
+            yield Finding(f"fault of {entry.selector}", OK, fault)
     if not any(entry.target.kind == "opencl" for entry in devices):
         advice = "install an OpenCL driver, on Linux x86-64 the wheel pocl-binary-distribution"
         yield Finding("target opencl", WARNING, "no OpenCL device", advice)

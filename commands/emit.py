@@ -1,4 +1,4 @@
-"""`tune emit`: a tuned kernel or model as files that need neither Python nor this package."""
+"""`stridesmith emit`: a tuned kernel or model as files that need neither Python nor this package."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, UsageError
+from ..invocation import COMMAND
 from ..search.tasks.device import Device
 from .lookup import interface_asked, reading, record_of
 from .options import RecordOptions, one_work, refuse_of_models
@@ -62,7 +63,7 @@ def _recorded(options: EmitOptions, output: Output) -> tuple[Kernel, Target, str
     if not record.verified:
         raise BadRecord(
             f"record {record.id} was not verified on this machine's behalf, "
-            f"which `tune replay --record {record.id}` does"
+            f"which `{COMMAND} replay --record {record.id}` does"
         )
     return from_record(record), record.device, record.workload or "kernel"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..errors import InternalError, Interrupted, StorageError, StridesmithError, ToolMissing, UsageError
 from ..files import is_no_name, reason
+from ..invocation import COMMAND, NAME
 from ..search.tuning.interruption import error_of, interrupted_by
 from .output import json_line, printable
 
@@ -86,13 +87,22 @@ def _missing(error: ImportError) -> StridesmithError | None:
 
 def _told(error: StridesmithError, as_json: bool) -> int:
     """Tell an error: a paragraph on stderr, an event on stdout in JSON; return the exit code."""
-    message = " ".join(printable(str(error)).split())
+    text, shown = _apart(printable(str(error)))
+    message = " ".join(text.split())
     with contextlib.suppress(OSError):
-        print(f"tune: {message}", file=sys.stderr, flush=True)
+        print("\n".join([f"{NAME}: {message}", *shown]), file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
         if as_json:
             print(json_line({**error.event(), "message": message}), flush=True)
     return error.exit_code
+
+
+def _apart(text: str) -> tuple[str, list[str]]:
+    """A message without the line of a program that ends it, and this line with the mark below it, if there is one."""
+    lines = text.rstrip().split("\n")
+    if len(lines) < 3 or lines[-1].strip() != "^":
+        return text, []
+    return "\n".join(lines[:-2]), lines[-2:]
 
 
 def _crashed(error: BaseException, as_json: bool) -> int:
@@ -103,7 +113,7 @@ def _crashed(error: BaseException, as_json: bool) -> int:
 
         folder = Path(platformdirs.user_log_dir("stridesmith", ensure_exists=True))
         log = folder / f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-        log.write_text(f"tune {' '.join(sys.argv[1:])}\n" + "".join(traceback.format_exception(error)))
+        log.write_text(f"{COMMAND} {' '.join(sys.argv[1:])}\n" + "".join(traceback.format_exception(error)))
         note += f". This is a bug; the details are in {log}"
     except (OSError, ImportError):
         note += ". This is a bug; no log could be written"

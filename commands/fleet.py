@@ -1,4 +1,4 @@
-"""`tune --devices all`: a run for each device of this host or of a cluster, shown together."""
+"""`stridesmith --devices all`: a run for each device of this host or of a cluster, shown together."""
 
 from __future__ import annotations
 

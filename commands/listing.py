@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ..invocation import COMMAND
 from ..space.workloads import describe, names, parameters, summary
 from .output import Output, number
 
@@ -59,7 +60,7 @@ def targets(output: Output) -> int:
     devices = listing()
     for entry in devices:
         text, device = entry.selector, entry.target
-        output.event({"event": "target", "text": text, "key": device.key, "faults": list(entry.faults),
+        output.event({"event": "target", "text": text, "key": device.key, "faults": [*entry.faults, *entry.avoided],
                       **device.to_json()})  # fmt: skip
         rows.append((text, device.name, device.isa, device.vector_bits, device.threads, device.units))
     columns = ("--target", "name", "isa", "vector bits", "threads", "units")
@@ -73,6 +74,6 @@ def targets(output: Output) -> int:
         output.event({"event": "description", "name": name, **facts.to_json()})
         described.append((name, facts.kind, facts.vector_bits, facts.threads))
     output.line()
-    output.table("described machines, for `tune show --space --target NAME`",
+    output.table(f"described machines, for `{COMMAND} show --space --target NAME`",
                  ("name", "kind", "vector bits", "threads"), described)  # fmt: skip
     return 0

@@ -1,4 +1,4 @@
-"""Whole networks on the command line: `tune --model`, `tune run`, `tune replay --model`, `tune show --model`."""
+"""Whole networks on the command line: the main command, `run`, `replay` and `show` with a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ R = TypeVar("R")
 DEFAULT_SECONDS = 600.0  # of `tune --model` without a limit, a choice
 MEASURING, MOST_MEASURING = 0.05, 1.0  # of the seconds, and seconds, for a last measurement of the whole
 OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
-OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "dry_run")
+OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "from_file", "dry_run")
 SHOWN_ROWS = 40  # of operators, a choice
 
 
@@ -120,9 +120,9 @@ def replay(options: RecordOptions, output: Output) -> int:
     return 0
 
 
-def show(options: RecordOptions, view: str | None, output: Output) -> int:
+def show(options: RecordOptions, view: str | None, as_written: bool, output: Output) -> int:
     """Where the time of a model goes: each operator with its share, layouts, copies, and what fell back."""
-    _refuse(options, (*OTHER_WORK, "record"), view=view)
+    _refuse(options, (*OTHER_WORK, "record"), view=view, as_written=as_written)
     target = _target(options)
     network = _network(options, target, output)
     model = _model(options, network, target, output)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ScriptProblem, UsageError, did_you_mean
 from ..files import small_text
+from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device, names_recording
 from ..search.tasks.interface import pairs
@@ -42,7 +45,30 @@ class SearchOptions(Options):
     address: str | None = None
     resume: bool = True
     trace: str | None = None
+    from_file: str | None = None
     dry_run: bool = False
+
+
+def duration(text: str) -> float:
+    """Seconds of a time that is written as ``90``, ``90s``, ``1.5m``, ``1m30s`` or ``2h``.  Raises UsageError."""
+    number = r"\d+(?:\.\d*)?|\.\d+"
+    found = re.fullmatch(
+        rf"\s*(?:({number})h)?\s*(?:({number})m(?:in)?)?\s*(?:({number})s?)?\s*", text.lower()
+    )  # fmt: skip
+    hours, minutes, seconds = (float(part or 0) for part in found.groups()) if found else (0.0, 0.0, 0.0)
+    total = 3600 * hours + 60 * minutes + seconds
+    if not 0 < total < math.inf:
+        raise UsageError(f"--seconds takes a time above 0, as 90, 90s, 1.5m or 1h30m, but got {text!r}")
+    return total
+
+
+def share(text: str) -> float:
+    """A share above 0 and at most 1, written as ``0.9`` or ``90%``.  Raises UsageError."""
+    with contextlib.suppress(ValueError):
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+        if 0 < value <= 1:
+            return value
+    raise UsageError(f"--stop-at takes a share of the roofline, above 0 and at most 1, as 0.9 or 90%, but got {text!r}")
 
 
 def shape(texts: Iterable[str]) -> dict[str, str]:
@@ -62,7 +88,7 @@ def pins(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise UsageError(f"--pin takes DECISION=VALUE, but got {text!r}; `tune show --space` lists the decisions")
+            raise UsageError(f"--pin takes DECISION=VALUE, but got {text!r}; `{COMMAND} show --space` lists them")
         found[name.strip()] = value.strip()
     return found
 
@@ -120,7 +146,7 @@ def all_work(options: Options) -> list[Entry]:
         asked = " and ".join(f"--{name}" for name in sources) or "none of them"
         raise UsageError(
             f"name the work with one of --workload, --script, --suite, --config and --model, but got {asked}; "
-            f"for example `tune --workload conv2d`, and `tune workloads` lists them"
+            f"for example `{COMMAND} --workload conv2d`, and `{COMMAND} workloads` lists them"
         )
     _refuse_unused(options, sources[0])
     if sources[0] in ("suite", "config"):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..report.words import by_clock as by_clock
 from ..report.words import latency as latency
@@ -27,9 +27,10 @@ PLAIN_WIDTH = 120  # characters, where there is no terminal
 
 @dataclass(frozen=True)
 class Output:
-    """One of the three formats.  Text from outside is never read as markup."""
+    """One of the three formats, on a stream, by default stdout.  Text from outside is never read as markup."""
 
     format: str
+    stream: TextIO | None = None
 
     @staticmethod
     def of(format: str | None) -> Output:
@@ -46,10 +47,10 @@ class Output:
         from rich.console import Console
 
         if self.format == "rich":
-            return Console(highlight=False, markup=False, emoji=False)
+            return Console(file=self.stream, highlight=False, markup=False, emoji=False)
         return Console(
-            highlight=False, markup=False, emoji=False, color_system=None, width=PLAIN_WIDTH, soft_wrap=True,
-            force_terminal=False,
+            file=self.stream, highlight=False, markup=False, emoji=False, color_system=None, width=PLAIN_WIDTH,
+            soft_wrap=True, force_terminal=False,
         )  # fmt: skip
 
     def event(self, event: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`tune record-space`: measure part of a design space into a file that replays as a device."""
+"""`stridesmith record-space`: measure part of a design space into a file that replays as a device."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import names_recording
 from .lookup import task_of
@@ -54,6 +55,6 @@ def run(path: Path, options: SpaceOptions, output: Output) -> int:
     output.event({"event": "recorded", "file": str(path), "candidates": found.size, "best_us": found.best_us})
     output.line(
         f"{path}: {found.size} candidates of {task.work}, the best {latency(found.best_us)}, untuned "
-        f"{latency(found.untuned_us)}; search it with `tune --target recorded:{path}`"
+        f"{latency(found.untuned_us)}; search it with `{COMMAND} --target recorded:{path}`"
     )
     return 0

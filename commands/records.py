@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, UsageError
+from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from .lookup import best_of_each, reading
 from .output import Output, latency
@@ -87,9 +88,24 @@ def import_(file: Path, db: str | None, output: Output) -> int:
         output.notes([*database.notes, *refused[:10]])
         output.event({"event": "imported", "new": new, "known": len(good) - new, "refused": len(refused),
                       "file": str(file), "db": database.name})  # fmt: skip
-        output.line(
-            f"{new} new records in {database.name}, {len(good) - new} were known, {len(refused)} lines were refused; "
-            f"they are marked as foreign: one counts once `tune best`, `tune replay` or `ss.load` has proven, verified "
-            f"and raced it here"
-        )
+        output.line(_imported(new, len(good) - new, len(refused), database.name))
     return 0
+
+
+def _imported(new: int, known: int, refused: int, name: str) -> str:
+    """What an import has changed, and what becomes of it."""
+    told = f"{_counted(new, 'new record')} in {name}"
+    if known:
+        told += f", {_counted(known, 'record')} it had already"
+    if refused:
+        told += f", {_counted(refused, 'line')} refused"
+    if not new:
+        return f"{told}: nothing has changed"
+    return (
+        f"{told}; what is new is marked as foreign: a record counts once `{COMMAND} best`, `{COMMAND} replay` or "
+        f"`ss.load` has proven, verified and raced it here"
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`tune replay`: the best record, built and verified again."""
+"""`stridesmith replay`: the best record, built and verified again."""
 
 from __future__ import annotations
 

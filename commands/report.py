@@ -1,4 +1,4 @@
-"""`tune report`: one page that shows what was found, why it is as fast as it is, and what to do about it."""
+"""`stridesmith report`: one page that shows what was found, why it is as fast as it is, and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NoRecord, StorageError, StridesmithError, UsageError
 from ..files import doing, small_text
+from ..invocation import COMMAND
 from ..search.records.database import Database
 from .lookup import best_of_each, record_of
 from .options import RecordOptions
@@ -87,7 +88,7 @@ def _wanted(options: ReportOptions, database: Database, notes: list[str], output
     if options.record:
         record = record_of(options, database)
         if not record.ok:
-            raise UsageError(f"record {record.id} has no kernel to report: {record.status}; `tune show` explains it")
+            raise UsageError(f"record {record.id} has no kernel to report: {record.status}; `{COMMAND} show` says why")
         return [(record.workload, record, 1)]
     asked = options.names_work
     found: list[Wanted] = []

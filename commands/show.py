@@ -1,12 +1,12 @@
-"""`tune show`: the design space of a workload, and what is behind a record."""
+"""`stridesmith show`: the design space of a workload, and what is behind a record."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from .lookup import reading, record_of
-from .options import RecordOptions
+from .lookup import reading, record_of, task_of
+from .options import RecordOptions, one_work
 from .output import Output, latency
 from .space import run as space
 
@@ -14,16 +14,22 @@ if TYPE_CHECKING:
     from ..search.records.record import Record
 
 
-LANGUAGES = {"trace": "python", "program": "python", "assembly": "gas"}
+LANGUAGES = {"trace": "python", "program": "python", "lowered": "python", "assembly": "gas"}
 
 
-def run(options: RecordOptions, view: str | None, output: Output) -> int:
-    """Print the view that was asked for; the diagnosis of the record by default."""
+def run(options: RecordOptions, view: str | None, as_written: bool, output: Output) -> int:
+    """Print the view that was asked for; the diagnosis of the record by default.
+
+    What is shown `as_written` is the program of the options without a schedule, which no database has to know.
+    """
     if view == "space":
         return space(options, output)
-    with reading(options.db, output) as database:
-        record = record_of(options, database, output)
-        name = database.name
+    if as_written:
+        record, name = _as_written(options, output), ""
+    else:
+        with reading(options.db, output) as database:
+            record = record_of(options, database, output)
+            name = database.name
     if view is None:
         return _diagnosis(record, output)
     text = _view(record, view)
@@ -34,6 +40,18 @@ def run(options: RecordOptions, view: str | None, output: Output) -> int:
         output.line(f"{record.workload or 'script'}, record {record.id}, {latency(record.latency_us)}")
     output.code(text, LANGUAGES.get(view) or ("c" if record.device.kind == "opencl" else "llvm"))
     return 0
+
+
+def _as_written(options: RecordOptions, output: Output) -> Record:
+    """The program as it is written, verified and measured now."""
+    from ..search.calling.own import as_written
+    from ..search.workers.bench import Bench
+
+    if options.record:
+        raise UsageError("--as-written is for a workload or a script; a record is shown with its own schedule")
+    task = task_of(options, one_work(options))
+    with output.working("building and measuring the program as it is written"), Bench() as bench:
+        return as_written(task, bench)
 
 
 def _diagnosis(record: Record, output: Output) -> int:

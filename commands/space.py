@@ -1,4 +1,4 @@
-"""`tune show --space`: what there is to choose, for one workload or for every one of a suite.  Needs no device."""
+"""`stridesmith show --space`: what there is to choose, for one workload or each of a suite.  Needs no device."""
 
 from __future__ import annotations
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSchedule, UsageError
+from ..files import small_text
 from ..search.tasks.command_line import Options
 from ..search.tasks.task import Task
+from ..space.workloads.taking import LARGEST_SCRIPT
 from .lookup import device_of, interface_asked, space_of
 from .options import SearchOptions, all_work, pins, sampler
 from .output import Output, by_clock, latency, number, percent
 from .progress import Progress, State
 
+OTHER_FIGURE = 0.03
+"""From which difference on, as a logarithm, two latencies are two figures for a reader."""
+MUCH_BUSY = 0.25
+"""Processors that others keep busy, from which on it is told beside a result."""
+
 if TYPE_CHECKING:
     from ..configs import Entry
     from ..search.tuning.settings import TuneSettings
+    from ..space.schedule import Schedule
 
     Result = tuple[Entry, dict[str, Any]]
 
@@ -100,6 +109,7 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
     if started is not None:
         state.started = started
     done: dict[str, Any] = {}
+    own = _schedule(options.from_file, entry) if options.from_file else None
 
     def take(event: dict[str, Any]) -> None:
         if event["event"] == "done":
@@ -111,11 +121,52 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
         from ..search.tuning.tuner import tune
 
         try:
+            if own is not None:
+                from ..search.calling.api import add_own
+
+                add_own(own, asked, take)
             tune(asked, take)
         finally:
             if done:
                 _summary(options, entry, output, done)
     return done
+
+
+def _schedule(path: str, entry: Entry) -> Schedule:
+    """The schedule that a file holds, as `show --trace` prints one: read, and never executed.
+
+    Raises UsageError for anything else, with the line, and for a step that is refused.
+    """
+    from ..space.schedule import ScheduleError, Trace
+
+    text = small_text(Path(path), "the schedule", LARGEST_SCRIPT)
+    try:
+        schedule = Trace.from_script(text).replay(entry.work.func)
+    except ScheduleError as error:
+        raise UsageError(f"--from {path}: {error}") from None
+    schedule.subject = entry.work
+    return schedule
+
+
+def _spread(done: Mapping[str, Any]) -> str:
+    """How far samples lie apart, and what the search has called the best, where that was another figure."""
+    low, high, search = done.get("low_us"), done.get("high_us"), done.get("search_us")
+    told = "" if low is None or high is None else f", half of all samples from {latency(low)} to {latency(high)}"
+    if search and abs(math.log(search / done["latency_us"])) > OTHER_FIGURE:
+        told += (
+            f"; the median of the final race, in turns with others: the best of the search, {latency(search)}, is the "
+            f"luckiest of {done['trials']} measurements"
+        )
+    return told
+
+
+def roofline(done: Mapping[str, Any]) -> str:
+    """The share of what the device allows, and of which memory's bandwidth that is."""
+    told = percent(done.get("roofline_fraction"))
+    if done.get("bandwidth"):
+        place = "caches, which hold the arguments" if done["cached"] else "memory"
+        told += f" of what the peak and {number(done['bandwidth'] * 1e-9)} GB/s of {place} allow"
+    return told
 
 
 def speed(done: Mapping[str, Any], unit: str = "GFLOP/s") -> str:
@@ -132,6 +183,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     """Print the summary of a run: the kernel, its speed, failures, the record, and the command that replays it."""
     if output.is_json:
         return
+    run, busy = f" of run {done['run']}" if done.get("run") else "", done.get("busy") or 0.0
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
     untuned = "not measured"
     if done.get("baseline_us"):
@@ -144,15 +196,16 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     rows = [
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
-        ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host"))),
+        ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host")) + _spread(done)),
         ("speed", speed(done, entry.work.speed_unit)),
-        ("roofline", percent(done.get("roofline_fraction"))),
+        ("roofline", roofline(done)),
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
+        *([("machine", f"others kept {busy:.1f} processors busy as the run began")] if busy > MUCH_BUSY else []),
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
         ("time", activities(done["activities"])),
         ("failures", failed),
-        ("record", f"{done['record']} in {done['db']}"),
+        ("record", f"{done['record']}{run} in {done['db']}"),
         ("replay", again.command("replay")),
     ]  # fmt: skip
     output.line()

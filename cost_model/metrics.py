@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+ENOUGH_RANKED = 8
+"""Of fewer values a correlation of ranks is mostly chance: without any, that of five is often beyond 0.5."""
+
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
     """Ranks from 0 upwards in the order of the values; equal values share the mean of their ranks."""

@@ -6,12 +6,11 @@ A page has two marks, between which the text stands.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import stridesmith
-from stridesmith.search.tuning.settings import TuneSettings
 from stridesmith.space import primitives
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.wrappers import WRAPPERS
@@ -44,7 +43,7 @@ def of_primitives() -> str:
 
 
 def of_public_names() -> str:
-    """Every function and class that `import stridesmith` offers, in alphabetical order, and the options of `tune`."""
+    """Every function and class that `import stridesmith` offers, in alphabetical order."""
     parts = []
     for name in sorted(stridesmith.__all__, key=str.lower):
         value = getattr(stridesmith, name)
@@ -52,8 +51,6 @@ def of_public_names() -> str:
             parts.append(_class(name, value))
         elif callable(value):
             parts.append(_called(name, inspect.signature(value), value))
-        if value is stridesmith.tune:
-            parts.append(_options())
     return "\n".join(f"```\n{part}\n```\n" for part in parts)
 
 
@@ -83,14 +80,6 @@ def _own(value: type[Any]) -> Iterable[tuple[str, Any]]:
         )
         if documented and (not name.startswith("_") or name == "__call__") and name not in HIDDEN:
             yield name, item
-
-
-def _options() -> str:
-    """The options of `tune` with their defaults."""
-    fields: Mapping[str, Any] = TuneSettings.model_fields
-    shown = [f"    {name} = {field.get_default(call_default_factory=True)!r}" for name, field in fields.items()
-             if name not in ("workload", "params", "script", "script_name", "target", "start")]  # fmt: skip
-    return "\n".join(["options of tune", *_indented(TuneSettings.__doc__), "", *shown])
 
 
 def _called(name: str, signature: inspect.Signature, fn: Callable[..., Any]) -> str:

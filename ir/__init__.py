@@ -3,6 +3,7 @@
 A module imports those that stand before it in this order, never one behind it::
 
     caches, collection, deadline, depth      what is remembered, when Python collects, time and depth that calls have
+    markup                                   programs and tables as HTML
     node, dtypes, numbers                    values, element types, and how they are stored and converted
     functions, expr, text, type_check        what calls may name, expressions, their text, the types of operations
     isa, target                              what instruction sets and devices have

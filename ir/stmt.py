@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from . import dtypes
 from .expr import Buffer, Expr, Var, free_variables
 from .layout.layout import Layout
+from .markup import program
 from .node import Node
 from .printer import functions_script, node_script
 from .statements import (
@@ -73,7 +74,7 @@ Layouts: TypeAlias = tuple[tuple[str, Layout], ...]
 """Layouts by the names of parameters, in order."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PrimFunc(Node):
     """A function over buffers and scalars, in order; outputs are parameters too.
 
@@ -140,8 +141,15 @@ class PrimFunc(Node):
         """The function as TVMScript text; `parse` of it gives an equal function."""
         return functions_script((self,), dialect)
 
+    def __repr__(self) -> str:
+        """Name and parameters."""
+        return f"<PrimFunc {_signature(self)}>"
 
-@dataclass(frozen=True, eq=False)
+    def _repr_html_(self) -> str:
+        return program(self.script())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Module(Node):
     """Functions by name, in order."""
 
@@ -159,6 +167,22 @@ class Module(Node):
 
     def script(self, dialect: str | None = None) -> str:
         return functions_script(self.functions, dialect, is_module=True)
+
+    def __repr__(self) -> str:
+        """The names of its functions."""
+        return f"<Module of {', '.join(func.name for func in self.functions) or 'no function'}>"
+
+    def _repr_html_(self) -> str:
+        return program(self.script())
+
+
+def _signature(func: PrimFunc) -> str:
+    """``twice(A: float32[8], n: int32)``."""
+    told = [
+        f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" if isinstance(p, Buffer) else f"{p.name}: {p.dtype}"
+        for p in func.params
+    ]
+    return f"{func.name}({', '.join(told)})"
 
 
 def script(node: Node, dialect: str | None = None) -> str:

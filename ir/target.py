@@ -8,6 +8,7 @@ from typing import Any
 
 from . import dtypes
 from .isa import ON_CPU, ON_GPU, PAIRS, SIGNS, VECTORS, Execution, dot_product, dot_steps
+from .markup import table
 
 KINDS = ("cpu", "opencl")
 BYTE_DOTS = "cl_khr_integer_dot_product"
@@ -45,7 +46,7 @@ class _FromText(type):
         return _FromText.find(*text, **facts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Target(metaclass=_FromText):
     """A device and the facts that rules and code generators ask of it.
 
@@ -94,6 +95,16 @@ class Target(metaclass=_FromText):
     warp: int = 1
     clock: str = "host"
     versions: str = ""
+
+    def __repr__(self) -> str:
+        """Kind and name, and of a CPU how it computes."""
+        how = f", {self.isa}, {self.threads} threads" if self.kind == "cpu" else f" of {self.platform}"
+        return f"<Target {self.kind}: {self.name}{how}>"
+
+    def _repr_html_(self) -> str:
+        facts = ((fact.name, getattr(self, fact.name)) for fact in fields(self))
+        rows = [(name, str(value)[:120]) for name, value in facts if value not in ("", 0, False)]
+        return table(f"{self.kind}: {self.name}", ("fact", "value"), rows)
 
     def vector_lanes(self, dtype: str) -> int:
         """Lanes of `dtype` in one vector register, at least 1."""

@@ -186,6 +186,7 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
             right = part.module.forward(*theirs)
             if not _agree(caller.run(*ours), right, part.outputs):
                 log.warning("%s stays with PyTorch: its kernels give other results", part.node.target)
+                found.lost[str(part.node.target)] = "its kernels give other results"
                 return None
         copied = [at for at in range(len(right)) if not right[at].is_contiguous() and _is_read_outside(part, at)]
 
@@ -197,6 +198,7 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
         result = options.race(run if copied else lambda: caller.run(*ours), lambda: part.module.forward(*theirs))
     log.info("%s, %d operators: %s", part.node.target, len(part.network.nodes), _times(result))
     if not result.won:
+        found.lost[str(part.node.target)] = _times(result)
         return None
     _replace(found.module.graph, part, inputs, right, caller, options)
     return caller
@@ -283,15 +285,23 @@ def _agree(ours: Any, theirs: Sequence[Tensor], outputs: Sequence[int]) -> bool:
     return True
 
 
+MOST_TOLD = 4
+"""Parts of which is told by how much their kernels lost."""
+
+
 def _reason(found: Divided) -> str:
     """Why a graph has no part with kernels."""
     if not found.parts:
         missing = list(dict.fromkeys(found.refused.values()))[:3]
         return "; ".join(missing) or "it has nothing to compute, or shapes that are not known before it runs"
-    return (
-        f"for its {len(found.parts)} parts there are no kernels that are faster; "
-        "`stridesmith.torch.tune(model, example, seconds=...)` looks for some"
-    )
+    lost = "; ".join(f"{name}: {why}" for name, why in list(found.lost.items())[:MOST_TOLD])
+    more = f"; and {len(found.lost) - MOST_TOLD} more" if len(found.lost) > MOST_TOLD else ""
+    without = len(found.parts) - len(found.lost)
+    told = [f"compiling {without} of its {len(found.parts)} parts failed"] if without else []
+    if lost:
+        told.append(f"the kernels of {len(found.lost)} of its {len(found.parts)} parts are not faster ({lost}{more})")
+    looked_for = "faster ones" if lost else "some"
+    return f"{' and '.join(told)}; `stridesmith.torch.tune(model, example, seconds=...)` looks for {looked_for}"
 
 
 def _times(result: Race) -> str:

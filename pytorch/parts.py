@@ -7,7 +7,7 @@ memory is left to PyTorch, where it costs nothing and lies as callers expect (`s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -72,13 +72,15 @@ class Part:
 class Divided:
     """A graph in which each part is one call of a module; `refused` says of nodes why they are in none.
 
-    `known` are the values of nodes that are constants, by name.
+    `known` are the values of nodes that are constants, by name; `lost` says of parts whose kernels were not faster, or
+    not right, by how much.
     """
 
     module: fx.GraphModule
     parts: list[Part]
     refused: Mapping[str, str]
     known: Mapping[str, Tensor]
+    lost: dict[str, str] = field(default_factory=dict)
 
 
 class _Supported(OperatorSupportBase):

@@ -34,17 +34,20 @@ class Finding:
     factor: float
 
 
-def findings(task: TaskReport, command: str) -> list[Finding]:
-    """What limits a task, the costliest first; `command` is the command line that tunes it."""
+def findings(task: TaskReport, command: str, in_model: bool = False) -> list[Finding]:
+    """What limits a task, the costliest first; `command` is the command line that tunes it.
+
+    A task that is a part of a model (`in_model`) is fused with its neighbours already, where that can be.
+    """
     fraction = task.fraction
     if fraction is not None and fraction >= GOOD:
         bound = _bound(task)
-        cached = ": more than all, as its data stay in caches, faster than the memory" if fraction > 1.03 else ""
+        cached = ": more than was measured of the device, which was slower then" if fraction > 1.03 else ""
         return [Finding(f"at the limit of the {bound}",
                         f"it reaches {_percent(fraction)} of what the device's peak and memory allow{cached}",
                         "Nothing: only another algorithm or another device would be faster.", 1.0)]  # fmt: skip
     found = [item for item in _by_code(task) if item.factor >= WORTH_TELLING]
-    found += _waiting(task, found)
+    found += _waiting(task, found, in_model)
     found.sort(key=lambda item: -item.factor)
     return [*found, *_search(task, command)]
 
@@ -116,7 +119,7 @@ def _by_threads(task: TaskReport, facts: Any) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _waiting(task: TaskReport, found: list[Finding]) -> Iterator[Finding]:
+def _waiting(task: TaskReport, found: list[Finding], in_model: bool) -> Iterator[Finding]:
     """What is left when all else is taken into account."""
     if task.fraction is None or task.record.trace is None:
         return
@@ -136,10 +139,12 @@ def _waiting(task: TaskReport, found: list[Finding]) -> Iterator[Finding]:
         )  # fmt: skip
     elif _bound(task) == "memory":
         yield Finding("waits for memory", "its arithmetic is little beside the bytes that it must read and write",
+                      "Nothing by itself: what it could be fused with, it is." if in_model else
                       "Fuse it with its neighbours: in a model (`--model`) that is done.", rest)  # fmt: skip
     elif task.latency_us < 30:
         yield Finding("too short", f"in {task.latency_us:.0f} us the start and end of its loops, and threads that "
-                      "meet, count", "Fewer threads may do; fused with others it costs less.", rest)  # fmt: skip
+                      "meet, count", "Fewer threads may do." if in_model else
+                      "Fewer threads may do; fused with others it costs less.", rest)  # fmt: skip
     else:
         yield Finding(
             "waits for caches", "what its inner loop, padding and threads explain is less than what it takes: data "

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..cost_model.metrics import spearman
+from ..cost_model.metrics import ENOUGH_RANKED, spearman
 from ..search.records.status import FAILURES
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def predictions(task: TaskReport, most: int = MOST_POINTS) -> tuple[Spec, str] |
             for score, us in found
             for told in [max(-60.0, min(constant - score, 60.0))]
         ]
-        if model == "learned":
+        if model == "learned" and len(found) >= ENOUGH_RANKED:
             correlations.append(spearman([score for score, _ in found], [-us for _, us in found]))
     if len(rows) < 4:
         return None
@@ -132,7 +132,7 @@ def predictions(task: TaskReport, most: int = MOST_POINTS) -> tuple[Spec, str] |
         f"Within a batch the learned model's order agrees with what was measured by a rank correlation of {mean:.2f} "
         "on average; 1 is a perfect order, 0 none. A batch holds candidates that it all likes, hard to tell apart."
         if mean is not None
-        else "Only the estimate has foretold anything yet: the model learns from what is measured."
+        else "The learned model has foretold too few candidates to be judged: it learns from what is measured."
     )
     return _spec({"layer": layers}, rows[:: math.ceil(len(rows) / most)], 260), words
 

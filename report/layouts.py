@@ -109,13 +109,14 @@ def _svg(change: Change) -> str:
     longest = max(len(cell.text) for _, cells in panels for line in cells for cell in line if cell is not None)
     width = max(24.0, longest * LETTER + 8)
     axes = [variable.name for variable in change.inverse.variables]
-    parts, y = list[str](), 4.0
+    parts, titles, y = list[str](), list[str](), 4.0
     for leading, cells in panels:
         fixed = "".join(f"{axis} = {value}, " for axis, value in zip(axes, leading, strict=False))
         title = f"{fixed}{axes[-2]} ↓ {axes[-1]} →" if len(axes) > 1 else f"{axes[-1]} →"
+        titles.append(title)
         drawn, y = _grid(title, cells, rows, columns, width, y)
         parts += drawn
-    total = 46 + len(columns) * width + 8
+    total = max(46 + len(columns) * width + 8, 8 + max(len(title) for title in titles) * LETTER)
     size = f'width="{total:g}" height="{y:g}" viewBox="0 0 {total:g} {y:g}"'
     return f'<svg class="layout" {size} role="img"><title>{escape(change.new.name)}</title>{"".join(parts)}</svg>'
 

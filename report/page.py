@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolMissing
+from ..files import shown as path_shown
 from ..search.tasks.command_line import Options, options_of
 from . import charts
 from .advice import Finding, findings
@@ -74,10 +75,12 @@ def page(subject: Subject, tasks: Sequence[TaskReport], model: ModelReport | Non
     )
     environment.filters |= {
         "latency": latency, "percent": percent, "number": number, "share": share, "extents": extents, "code": _code,
+        "path": path_shown,
     }  # fmt: skip
     points = max(60, min(charts.MOST_POINTS, MOST_POINTS // max(1, len(tasks))))
     db = subject.db if subject.named else None
-    entries = [_entry(task, db, points) for task in sorted(tasks, key=lambda task: -task.lost_us)]
+    in_model = model is not None
+    entries = [_entry(task, db, points, in_model) for task in sorted(tasks, key=lambda task: -task.lost_us)]
     overview = charts.roofline(tasks) if len(tasks) > 1 else None
     shown = None if model is None else model.shown({entry["task"].record.id: entry for entry in entries})
     template, vega = environment.get_template("page.html"), _packed(_vega())
@@ -120,7 +123,7 @@ def _data(
     return _packed(json.dumps({"charts": specs, "bodies": bodies}, separators=(",", ":"), allow_nan=False))
 
 
-def _entry(task: TaskReport, db: str | None, points: int) -> dict[str, Any]:
+def _entry(task: TaskReport, db: str | None, points: int, in_model: bool = False) -> dict[str, Any]:
     """What the templates show of a task."""
     command = options_of(task.task.work, task.record.device, task.task.interface, db).command()
     drawn = {
@@ -130,7 +133,7 @@ def _entry(task: TaskReport, db: str | None, points: int) -> dict[str, Any]:
     foretold = charts.predictions(task, points)
     if foretold is not None:
         drawn["predictions"] = foretold[0]
-    found: list[Finding] = findings(task, command)
+    found: list[Finding] = findings(task, command, in_model)
     diagnosis = task.diagnosis
     return {
         "id": f"t{task.record.id}", "task": task, "findings": found, "why": found[0].short if found else "unknown",
@@ -151,8 +154,10 @@ def _facts(task: TaskReport) -> list[tuple[str, str]]:
         found.append(("speed", f"{number(task.gflops)} {task.task.work.speed_unit}"))
     if task.roof is not None:
         found.append(("of the roof", percent(task.fraction)))
-        unit = task.task.work.speed_unit
-        peak = f"{number(task.roof.peak_gflops)} {unit}, {number(task.roof.bandwidth * 1e-9)} GB/s"
+        nbytes = task.task.bytes_moved
+        place = "caches, which hold the arguments" if task.roof.place(nbytes) else "memory"
+        rate = f"{number(task.roof.rate(nbytes) * 1e-9)} GB/s of {place}"
+        peak = f"{number(task.roof.peak_gflops)} {task.task.work.speed_unit}, {rate}"
         found.append(("device reaches", peak))
     if task.untuned_us:
         times = number(task.untuned_us / task.latency_us)

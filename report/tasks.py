@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import StridesmithError
 from ..search.calling.diagnosis import Diagnosis, diagnose, schedule_text, texts
-from ..search.tasks.task import Roof, Task, performance, stored_work
+from ..search.tasks.task import Roof, Task, caches_of, performance, stored_work
 from ..search.tuning.importance import Worth, worth_of
 from .layouts import Picture, pictures_of
 
@@ -97,7 +97,8 @@ def stored_roof(runs: Sequence[RunFacts]) -> Roof | None:
     """The best limits that runs have measured; None where none has."""
     peaks = [run.peak_gflops for run in runs if run.peak_gflops]
     bandwidths = [run.bandwidth for run in runs if run.bandwidth]
-    return Roof(max(peaks), max(bandwidths)) if peaks and bandwidths else None
+    caches = max((caches_of(run.caches) for run in runs), key=lambda found: [c.bandwidth for c in found], default=())
+    return Roof(max(peaks), max(bandwidths), caches) if peaks and bandwidths else None
 
 
 def task_report(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from ..ir.markup import program
 from ..ir.script.programs import Program
 from ..ir.stmt import Block, For, Module, PrimFunc
 from . import primitives
@@ -46,10 +47,12 @@ class Schedule:
     A refused primitive raises `ScheduleError` and changes nothing.  Of a module, primitives
     act on one function, ``main`` or the first, until `work_on` names another; functions share
     a buffer where their parameters have one name, and its layout changes in all of them.  Primitives that
-    draw a decision (``sample_...``) draw from `seed`, and the trace keeps what they drew.
+    draw a decision (``sample_...``) draw from `seed`, and the trace keeps what they drew.  `subject` is what the
+    schedule was made of.
     """
 
     def __init__(self, func: Program, *, seed: int = 0) -> None:
+        subject = func
         if not isinstance(func, PrimFunc | Module):
             from .workloads.taking import func_of
 
@@ -57,6 +60,7 @@ class Schedule:
         functions = func.functions if isinstance(func, Module) else (func,)
         if not functions:
             raise ScheduleError("a schedule needs a function, but the module has none")
+        self.subject: Program = subject
         self.module = Module(tuple(map(rename_duplicates, functions)))
         found = [f.name for f in functions]
         self.current = "main" if "main" in found else found[0]
@@ -93,6 +97,14 @@ class Schedule:
         except ScheduleError as error:
             vars(self).update(before)
             raise ScheduleError("{step}", step=error).at(name, arguments) from error
+
+    def __repr__(self) -> str:
+        """The function, and how many instructions were applied."""
+        count = len(self.trace.instructions)
+        return f"<Schedule of {self.current}: {count} instruction{'' if count == 1 else 's'}>"
+
+    def _repr_html_(self) -> str:
+        return program(self.func.script())
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *PRIMITIVES, *WRAPPERS]

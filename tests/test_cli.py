@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from stridesmith.cli import main, spread_pins
+from stridesmith.commands.options import duration, share
+from stridesmith.errors import UsageError
+from stridesmith.invocation import called
 
 SCRIPT = """
 from tvm.script import tir as T
@@ -35,19 +40,42 @@ BAD = [
     (["--workload", "conv2d", "--shape", "h=1,w=1,k=7,pad=0"], 2, "1"),
     (["--workload", "conv2d", "--shape", "h=-4"], 2, "h"),
     (["--workload", "conv2d", "--shape", "h"], 2, "NAME=VALUE"),
-    (["--workload", "conv2d", "--target", "cuda"], 2, "cpu"),
+    (["--workload", "conv2d", "--target", "cuda"], 2, "a GPU is reached through its OpenCL driver"),
+    (["--workload", "conv2d", "--target", "llvm -mcpu=skylake"], 2, "this machine's processor is `cpu`"),
+    (["--workload", "conv2d", "--target", "opncl"], 2, "did you mean 'opencl'?"),
     (["--workload", "conv2d", "--target", "opencl:NoSuchVendor"], 4, "NoSuchVendor"),
     (["--workload", "conv2d", "--interface", "w=constnt"], 2, "constant"),
     (["--workload", "conv2d", "--script", "x.py"], 2, "one of"),
     (["--trials", "8"], 2, "--workload"),
     (["--workload", "conv2d", "--trials", "0"], 2, "trials"),
     (["--workload", "matmul", "--sampler", "nosuch", "--trials", "1"], 2, "nosuch"),
-    (["replay", "--workload", "matmul"], 3, "tune --workload matmul"),
+    (["replay", "--workload", "matmul"], 3, "stridesmith --workload matmul"),
     (["replay", "--record", "0123456789abcdef"], 3, "0123456789abcdef"),
     (["replay", "--record", "0123456789abcdef", "--no-winograd"], 2, "--model"),
     (["show", "--record", "0123456789abcdef", "--input", "x=1x3"], 2, "--model"),
-    (["best"], 3, "tune --workload"),
+    (["best"], 3, "stridesmith --workload"),
     (["repaly"], 2, "replay"),
+    (["help", "shwo"], 2, "'show'"),
+    (["replay", "net.onnx"], 2, "write `stridesmith replay --model net.onnx`"),
+    (["show", "a9c8d8a6"], 2, "write `stridesmith show --record a9c8d8a6`"),
+    (["show", "conv2d"], 2, "write `stridesmith show --workload conv2d`"),
+    (["best", "matmul", "m=5", "n=7"], 2, "write `stridesmith best --workload matmul --shape m=5,n=7`"),
+    (["targets", "cpu"], 2, "`stridesmith targets --help` lists its options"),
+    (["m=127", "n=129"], 2, "`stridesmith --workload NAME --shape m=127,n=129`"),
+    (["--workload", "matmul", "--shape", "m=127", "n=129"], 2, "`stridesmith --workload matmul --shape m=127,n=129`"),
+    (["matmul", "m=5", "k=7"], 2, "`stridesmith --workload matmul --shape m=5,k=7`"),
+    (["net.onnx"], 2, "`stridesmith --model net.onnx`"),
+    (["my net.onnx"], 2, "`stridesmith --model 'my net.onnx'`"),
+    (["mine.py"], 2, "`stridesmith --script mine.py`"),
+    (["list.toml"], 2, "`stridesmith --config list.toml`"),
+    (["log.jsonl"], 2, "`stridesmith import log.jsonl`"),
+    (["resnet50"], 2, "`stridesmith --suite resnet50`"),
+    (["opencl:pocl"], 2, "--target opencl:pocl`"),
+    (["--workload", "conv2d", "--seconds", "soon"], 2, "as 90, 90s, 1.5m or 1h30m, but got 'soon'"),
+    (["--workload", "conv2d", "--stop-at", "90"], 2, "as 0.9 or 90%, but got '90'"),
+    (["--workload", "conv2d", "--trials", "1k"], 2, "'1k' is not a valid whole number"),
+    (["--workload", "conv2d", "--dtype", "half"], 2, "did you mean 'float16'?"),
+    (["best", "--db", "mysql://host/x"], 2, "in files of SQLite or in PostgreSQL, not by mysql"),
     (["--workload", "conv2d", "--no-such-option"], 2, "no-such-option"),
     (["--script", "missing.py"], 2, "missing.py"),
     (["--workload", "matmul", "--address", "hello"], 2, "HOST:PORT"),
@@ -62,7 +90,7 @@ def test_bad_input_is_one_clear_paragraph(
     """Every mistake gets its exit code and one paragraph that names the thing; never a traceback."""
     assert main(args) == code
     out, err = capsys.readouterr()
-    assert word in err and err.startswith("tune: ") and err.count("\n") == 1
+    assert word in err and err.startswith("stridesmith: ") and err.count("\n") == 1
     assert "Traceback" not in out + err
 
 
@@ -93,6 +121,66 @@ def test_a_script_with_a_syntax_error_names_line_and_column(tmp_path: Path, caps
     assert main(["--script", str(path), "--target", "cpu"]) == 2
     err = capsys.readouterr().err
     assert "bad.py" in err and "line" in err
+
+
+def test_the_place_of_a_mistake_stands_below_the_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line of the program and the mark below it are lines of their own, in JSON they are left out."""
+    path = tmp_path / "two.py"
+    path.write_text(SCRIPT + SCRIPT.replace("def scale", "def other"))
+    assert main(["--script", str(path), "--dry-run", "--format", "json"]) == 2
+    found = capsys.readouterr()
+    sentence, line, mark = found.err.rstrip("\n").split("\n")
+    assert "several functions (`scale`, `other`); choose one with `name=`, or `--name` of the command" in sentence
+    assert line.strip().startswith("def other(") and mark.strip() == "^"
+    assert json.loads(found.out.splitlines()[-1])["message"].endswith("of the command")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("1m", 60), ("1.5m", 90), ("1m30s", 90), ("2h", 7200), (".5", 0.5)]
+)
+def test_times_have_units(text: str, seconds: float) -> None:
+    """Seconds, minutes and hours, alone and one after the other."""
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "1x", "-1", "1s30", "nan", "inf", "0", "1e400", "1 2"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """With the ways to write one."""
+    with pytest.raises(UsageError, match=r"90, 90s, 1\.5m or 1h30m"):
+        duration(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.9", 0.9), ("90%", 0.9), ("1", 1.0)])
+def test_shares_are_fractions_or_percents(text: str, value: float) -> None:
+    """As people write them."""
+    assert share(text) == value
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """`help` prints what `--help` prints, and `help show` what `show --help` does."""
+    told = []
+    for args in (["help"], ["--help"], ["help", "show"], ["show", "--help"]):
+        assert main(args) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1] and told[2] == told[3] and "Usage: stridesmith show" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [("/usr/bin/tune", "tune"), ("C:/x/tune.exe", "tune"), ("/v/bin/stridesmith", "stridesmith"),
+     ("/v/stridesmith/__main__.py", "python -m stridesmith"), ("/w/tune.py", "stridesmith"), ("", "stridesmith")],
+)  # fmt: skip
+def test_hints_repeat_the_name_that_was_called(program: str, command: str) -> None:
+    """A name of another program is none of the command's."""
+    assert called(program) == command
+
+
+def test_both_names_say_their_own_in_hints() -> None:
+    """The prefix of an error, the usage and a command to be pasted, of a process that was started as `tune`."""
+    script = "import sys; sys.argv[0] = '/x/tune'; from stridesmith.cli import main; sys.exit(main(sys.argv[1:]))"
+    found = subprocess.run([sys.executable, "-c", script, "matmul"], capture_output=True, text=True, check=False)
+    assert found.returncode == 2 and found.stderr.startswith("tune: ")
+    assert "run `tune --workload matmul`" in found.stderr
 
 
 def test_reading_commands_create_no_database(tmp_path: Path) -> None:

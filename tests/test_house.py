@@ -57,12 +57,14 @@ HOMES = {
     "vl_convert": ("report/page.py",),
 }
 HEAVY = (*HOMES, "pocl", "pydantic", "numpy.testing", "matplotlib")
-AT_ROOT = {"errors", "files", "forks", "version"}
+AT_ROOT = {"errors", "files", "forks", "invocation", "version"}
 MOST_ONCE = 350
 """Of private functions of at most six lines, those that may be called once."""
 MANY = {
     "backends/render/opencl/masks.py:chosen",
     "backends/render/opencl/masks.py:write_under",
+    "commands/calls.py:compile",
+    "commands/calls.py:tune",
     "models/api.py:compile",
     "models/operators/products.py:product_of",
     "models/operators/reductions.py:add_reduction",

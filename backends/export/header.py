@@ -8,7 +8,7 @@ from ...ir import dtypes
 from ...version import __version__
 from ..artifact import Argument
 from .cpu_check import architecture, needed
-from .interface import MESSAGES
+from .interface import INTERFACE, MESSAGES, sizes
 from .library import Function, Library, nbytes
 from .names import parameter_names
 
@@ -30,10 +30,15 @@ def header_text(library: Library) -> str:
         _comment(_opening(library)),
         f"#ifndef {macro}_H\n#define {macro}_H\n\n#include <stdint.h>\n\n"
         f'#ifdef __cplusplus\nextern "C" {{\n#endif\n',
-        f'#define {macro}_VERSION "{__version__}"\n#define {macro}_THREADS {library.target.threads}\n',
+        f'#define {macro}_VERSION "{__version__}"\n#define {macro}_INTERFACE {INTERFACE}\n'
+        f"#define {macro}_THREADS {library.target.threads}\n",
         "\n".join(["/* What every function returns. */", "enum {", *rows, "};", ""]),
         *(_function(library, function) for function in library.functions),
         _services(library.name, macro),
+        "\n".join([
+            "/* What the ..._BYTES above are in this library, for callers that were compiled for another one. */",
+            *(f"int64_t {symbol}(void);" for symbol in sizes(library)), "",
+        ]),
         f"#ifdef __cplusplus\n}}\n#endif\n\n#endif /* {macro}_H */\n",
     ]
     return "\n".join(parts)
@@ -121,6 +126,8 @@ def _services(name: str, macro: str) -> str:
     return textwrap.dedent(f"""\
         /* The version that made the library, to compare with {macro}_VERSION. */
         const char *{name}_version(void);
+        /* The number of the conventions of this interface, {macro}_INTERFACE where it is as this header has it. */
+        int {name}_interface(void);
         /* What a returned code means. */
         const char *{name}_message(int code);
         /* 1 if this CPU and its system run the code, else 0. */

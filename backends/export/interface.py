@@ -7,6 +7,11 @@ so that any number of threads may call at once.  A library also has::
     const char *NAME_version(void);         const char *NAME_message(int code);
     int NAME_supported(void);               void NAME_release(void);
     int NAME_threads(void);                 void NAME_set_threads(int);
+    int NAME_interface(void);               int64_t NAME_bytes_ARGUMENT(void);
+
+The symbols and their types follow from the program and from who may choose the layout of each argument, and from
+nothing that a search finds, so that a library can take the place of another one of the same program without a caller's
+notice: it packs by the functions that there always are, into memory of the size that the library tells.
 """
 
 from __future__ import annotations
@@ -19,7 +24,10 @@ from ..artifact import Argument
 from ..llvm.types import memory_type
 from ..memory import HUGE_PAGE, LARGE
 from .library import Constant, Function, Given, Library, Place, nbytes
+from .names import parameter_names
 
+INTERFACE = 1
+"""The number of these conventions: it grows with a change that callers have to know of."""
 OK, WRONG_CPU, BAD_POINTER, NO_MEMORY = range(4)
 MESSAGES = {
     OK: "the result is written",
@@ -34,7 +42,10 @@ SCRATCH_PLACES = 16
 
 def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has_pool: bool, system: str) -> str:
     """The text for all functions; `entries` are the symbols of the steps, by function and number."""
+    told = [(f"{library.name}_interface", "i32", INTERFACE)]
+    told += [(symbol, "i64", nbytes(argument)) for symbol, argument in sizes(library).items()]
     parts = [_common(library, has_pool, system)]
+    parts += [f"define {kind} @{symbol}() nounwind {{\n  ret {kind} {value}\n}}" for symbol, kind, value in told]
     parts += [_bytes(f'@"constant.{name}"', data, 64) for name, data in library.constants.items()]
     keeping = [function for function in library.functions if function.scratch_bytes]
     parts += [_scratch_text(function, library, system) for function in keeping]
@@ -49,8 +60,16 @@ def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has
 
 def exported(library: Library) -> tuple[str, ...]:
     """The symbols that callers see."""
-    service = ("version", "message", "supported", "threads", "set_threads", "release")
-    return (*(f.name for f in library.functions), *(f"{library.name}_{name}" for name in service))
+    service = ("version", "message", "supported", "threads", "set_threads", "release", "interface")
+    return (
+        *(f.name for f in library.functions), *(f"{library.name}_{name}" for name in service), *sizes(library)
+    )  # fmt: skip
+
+
+def sizes(library: Library) -> dict[str, Argument]:
+    """The functions that tell how many bytes an array of the main function has, with the array."""
+    names = parameter_names(library.main.parameters)
+    return {f"{library.name}_bytes_{names[a.name]}": a for a in library.main.parameters if not a.is_scalar}
 
 
 def string(name: str, text: str) -> str:

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import DeviceMissing
+from ...invocation import COMMAND
 from ...ir.target import AVX512_BUILTINS, HOST_MEMORY, POCL, SUBGROUPS, THREAD_POOL, Target
 from .. import cpu_topology
-from . import calling_thread, processor_name
+from . import calling_thread, drivers, processor_name
 from .images import image_limits, refusal
-from .known_faults import faults_of
+from .known_faults import Fault, faults_of
 
 SHORT = {
     POCL: "pocl",
@@ -39,7 +40,7 @@ SUB_GROUP_SIZES, MOST_SIZES = 0x4108, 16
 """CL_DEVICE_SUB_GROUP_SIZES_INTEL, and more sizes than any device has."""
 
 
-def selectors() -> list[tuple[str, Target, list[str]]]:
+def selectors() -> list[tuple[str, Target, list[Fault]]]:
     """Every device in the drivers' order: the shortest text that names it, the target, and its known faults."""
     platforms, found = _platforms(), []
     for number, platform in enumerate(platforms):
@@ -50,7 +51,8 @@ def selectors() -> list[tuple[str, Target, list[str]]]:
             selector = f"opencl:{text}" + (f":{position}" if len(devices) > 1 else "")
             target = describe_device(device)
             refused = [] if target.images or not device.image_support else refusal(device)
-            found.append((selector, target, [*(fault.text for fault in faults_of(device)), *refused]))
+            more = [Fault(text, lambda _: True) for text in refused]
+            found.append((selector, target, [*faults_of(device), *more]))
     return found
 
 
@@ -78,8 +80,8 @@ def find_device(platform: str = "", device: str = "") -> Any:
     devices = [d for p in chosen for d in _devices(p)]
     if not devices:
         raise DeviceMissing(
-            f"the OpenCL platform {_names(chosen)} has no device; `tune doctor` tells what is wrong with the driver, "
-            f"or install a driver for a device of this machine"
+            f"the OpenCL platform {_names(chosen)} has no device; `{COMMAND} doctor` tells what is wrong with the "
+            f"driver, or install a driver for a device of this machine"
         )
     return _pick(devices, device, "device")[0] if device else min(devices, key=_rank)
 
@@ -244,7 +246,11 @@ def _pick(items: Sequence[Any], text: str, what: str) -> list[Any]:
         found = exact or [item for item, words in zip(items, known, strict=True) if text.lower() in " ".join(words)]
         if found:
             return found[:1]
-    raise DeviceMissing(f"there is no OpenCL {what} `{text}`; there are {_names(items)}")
+    more = ""
+    if what == "platform" and text:
+        drivers_of = [package for package in drivers.available() if text.lower() in package.name]
+        more = "".join(f"; `pip install '{package.extra}'` brings a driver of that name" for package in drivers_of)
+    raise DeviceMissing(f"there is no OpenCL {what} `{text}` on this machine, which has {_names(items)}{more}")
 
 
 def _words(item: Any) -> tuple[str, str, str]:
@@ -255,7 +261,12 @@ def _words(item: Any) -> tuple[str, str, str]:
 
 
 def _names(items: Sequence[Any]) -> str:
-    return ", ".join(f"{number}: `{_text(item.name)}`" for number, item in enumerate(items)) or "none"
+    """Each by what selects it: a platform by its short name, a device by its number."""
+    told = [
+        f"`{short_name(item) if hasattr(item, 'get_devices') else number}` ({_text(item.name)})"
+        for number, item in enumerate(items)
+    ]
+    return ", ".join(told) or "none"
 
 
 def _rank(device: Any) -> tuple[int, bool]:

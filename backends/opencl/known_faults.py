@@ -14,11 +14,13 @@ from . import processor_name
 class Fault:
     """A fault of drivers: `present` tells whether a pyopencl device has it, `avoid` gives a target that it spares.
 
-    That is the same one where nothing is left to do.  `text` says for people what goes wrong and what is done about it.
+    That is the same one where nothing is left to do.  `text` says for people what goes wrong and what is done about it;
+    one that `is_avoided` costs kernels of stridesmith nothing.
     """
 
     text: str
     present: Callable[[Any], bool]
+    is_avoided: bool = False
     avoid: Callable[[Target], Target] = lambda target: target
 
 
@@ -37,29 +39,26 @@ def _with_short_vectors(target: Target) -> Target:
 
 
 UNKNOWN = "the compiler of this PoCL is older than the processor and knows no name for it"
-MISTAKEN = (
-    "this PoCL takes processors with AVX-512 that it does not know for older ones, but links built-in functions that "
-    "use AVX-512: what these get and give in vectors of 512 bits is wrong, and such programs come out of its cache "
-    "without kernels"
-)
+MISTAKEN = "this PoCL takes the processor for an older one, and gets vectors of 512 bits wrong"
 FAULTS = (
     Fault(
-        f"{UNKNOWN}; for stridesmith it compiles for another one, of other software it refuses every program",
+        f"{UNKNOWN}: worked around here, while of other software it refuses every program",
         lambda device: _is_unknown(device) and processor_name.is_renamed(device),
+        is_avoided=True,
     ),
     Fault(
         f"{UNKNOWN}: it refuses every program",
         lambda device: _is_unknown(device) and not processor_name.is_renamed(device),
     ),
     Fault(
-        f"{MISTAKEN}; for stridesmith it compiles for a processor with AVX-512, and in what `tune emit` writes "
-        f"built-in functions get vectors of 256 bits",
+        f"{MISTAKEN}: worked around",
         lambda device: _is_mistaken(device) and processor_name.is_renamed(device),
+        is_avoided=True,
     ),
     Fault(
-        f"{MISTAKEN}; vectors of 256 bits are used",
+        f"{MISTAKEN}: those of 256 bits are used",
         lambda device: _is_mistaken(device) and not processor_name.is_renamed(device),
-        _with_short_vectors,
+        avoid=_with_short_vectors,
     ),
 )
 

@@ -69,7 +69,8 @@ def _parse_only(
         raise ScriptError("the text has no `@T.prim_func` function", 1, 1, source.lines[0])
     if len(found) > 1:
         second = list(found.values())[1]
-        raise source.error(second, f"the text has several functions ({_listed(found)}); choose one by name")
+        several = f"the text has several functions ({_listed(found)})"
+        raise source.error(second, f"{several}; choose one with `name=`, or `--name` of the command")
     return _convert(source, next(iter(found.values())), captured)
 
 

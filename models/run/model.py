@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from ...errors import UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
+from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES, is_passed_as
 from ..evaluate import chosen, cut, looked_up
 from ..fallback import run_foreign
@@ -73,6 +75,25 @@ class Model:
         self._lock = threading.Lock()
         renewed_in_children(self)
         self._direct = self._native_call()
+
+    def __repr__(self) -> str:
+        """What it takes and gives, of how many operators it is, and for which device."""
+        given, results = (
+            ", ".join(f"{tensor.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]" for tensor in tensors)
+            for tensors in (self.inputs, self.outputs)
+        )
+        count = len(self.network.nodes)
+        return f"<Model {self.network.name}({given}) -> {results}: {count} operators on {self.target.name}>"
+
+    def _repr_html_(self) -> str:
+        kernels = Counter(kernel.origin for kernel in self.kernels.values())
+        rows = [
+            *((tensor.name, "input", tensor.dtype, tensor.shape) for tensor in self.inputs),
+            *((tensor.name, "output", tensor.dtype, tensor.shape) for tensor in self.outputs),
+        ]
+        made = ", ".join(f"{count} {origin}" for origin, count in kernels.items())
+        title = f"{self.network.name}: {len(self.network.nodes)} operators on {self.target.name}; kernels: {made}"
+        return table(title, ("tensor", "", "type", "shape"), rows)
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run on `inputs`, all by position or one dict by name; into `out`, given in the same way, if it is there."""

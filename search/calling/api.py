@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...ir.target import Target
     from ...space.design.rules import Rule
     from ...space.design.space import Space
+    from ...space.schedule import Schedule
 
 __all__ = ["Kernel", "build", "load", "lower", "replay", "tune"]
 
@@ -33,13 +34,15 @@ def tune(
     emit: Callable[[dict[str, Any]], None] | None = None,
     generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None = None,
     rules: Sequence[Rule] | None = None,
+    schedules: Sequence[Schedule] = (),
     **options: Any,
 ) -> Record:
     """Find a fast kernel for `work` and return its record.
 
     `work` is a workload or its name, a program, its text or its file, or a record, whose interface is the default then;
     `target` a device or its text.  `options` are the fields of `search.tuning.settings.TuneSettings`, such as
-    ``trials``, ``seconds``, ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.  ``generate`` replaces
+    ``trials``, ``seconds``, ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.  `schedules` are a
+    user's own, which are recorded first (`own.add`).  ``generate`` replaces
     the generator of the design space, `stridesmith.generate`; ``rules`` are what that one
     makes sketches with, by default `stridesmith.RULES`.
     """
@@ -62,7 +65,30 @@ def tune(
         options.setdefault("interface", dict(work.interface))
     if isinstance(options.get("db"), os.PathLike):
         options["db"] = os.fspath(options["db"])
-    return run(settings(**_program(work, options), target=target, **options), emit, generate=generate)
+    asked = settings(**_program(work, options), target=target, **options)
+    for schedule in schedules:
+        add_own(schedule, asked, emit)
+    return run(asked, emit, generate=generate)
+
+
+def add_own(schedule: Schedule, asked: TuneSettings, emit: Callable[[dict[str, Any]], None] | None) -> Record:
+    """Record a schedule of the user's own for the task that is to be tuned; a note tells how fast it is.
+
+    Raises UsageError where it is one of another program, and as `own.add` does.
+    """
+    from ..records.database import Database
+    from ..tuning.events import Note
+    from ..tuning.settings import resolve
+    from .own import add, task_of
+
+    task = resolve(asked)
+    if task_of(schedule).script != task.script:
+        raise UsageError(f"the schedule is of another program than {task.work}, which is to be tuned")
+    with Database(asked.db) as database:
+        record = add(database, schedule, task)
+    if emit is not None:
+        emit(Note(message=f"your schedule is record {record.id} and takes {record.latency_us:.4g} us").to_json())
+    return record
 
 
 def _program(given: Program, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ roofline puts the one below the other::
     attainable = min(peak, intensity * bandwidth)        intensity = useful FLOPs / compulsory bytes
     roofline_fraction = gflops / attainable
 
+with the bandwidth of the cache that holds all arguments from call to call, else of memory.
+
 Useful FLOPs are those of the untransformed program, compulsory bytes those of the arguments in
 their logical shapes: the least that any kernel for it must do and touch.
 """
@@ -77,6 +79,7 @@ class Diagnosis:
     def roofline(self) -> dict[str, Any]:
         """Limits in GFLOP/s and bytes per second, and where the record stands below them; None for what is unknown.
 
+        ``bandwidth`` is that of a cache which holds all arguments where ``cached`` is true, else of memory.
         ``bound`` is "compute" or "memory", ``attainable_gflops`` what the bound allows, ``ridge``
         the intensity at which the one gives way to the other.
         """
@@ -85,15 +88,16 @@ class Diagnosis:
         known: dict[str, Any] = {
             "intensity": self.intensity, "gflops": place.get("gflops"), "peak_gflops": None, "bandwidth": None,
             "ridge": None, "bound": None, "attainable_gflops": None, "peak_fraction": place.get("peak_fraction"),
-            "roofline_fraction": place.get("roofline_fraction"),
+            "roofline_fraction": place.get("roofline_fraction"), "cached": None,
         }  # fmt: skip
         if self.roof is None or self.roof.bandwidth <= 0:
             return known
-        peak, bandwidth = self.roof.peak_gflops, self.roof.bandwidth
+        peak, bandwidth = self.roof.peak_gflops, self.roof.rate(self.task.bytes_moved)
         memory = self.intensity * bandwidth * 1e-9
         return known | {
             "peak_gflops": peak, "bandwidth": bandwidth, "ridge": peak * 1e9 / bandwidth,
             "bound": "compute" if peak <= memory else "memory", "attainable_gflops": min(peak, memory),
+            "cached": self.roof.place(self.task.bytes_moved) is not None,
         }  # fmt: skip
 
     def event(self) -> dict[str, Any]:

@@ -34,14 +34,18 @@ def library_of(
     """The library `name` of the scheduled program `func`; it holds the constants that are packed already.
 
     Arguments that the interface calls constant are packed by ``NAME_pack_ARGUMENT``; so are free ones, whose results
-    ``NAME_unpack_ARGUMENT`` brings back.
+    ``NAME_unpack_ARGUMENT`` brings back.  These functions are there whether this schedule has moved an argument or not,
+    and copy what it has left in its place: what a caller links does not depend on what a search has found.
     """
     name = function_name(name)
     results = ", ".join(f"`{a.name}`" for a in arguments.signature if a.is_output)
     held = {argument: argument for argument in arguments.packed}
     main = single(name, f"Compute {results}", arguments.signature, lower(func, target, strict), held)
-    moved = [a for a in main.parameters if not a.is_scalar and not a.layout.is_in_place]
-    constant = [a.name for a in moved if arguments.interface[a.name] in PACKED_AHEAD]
+    moved = [
+        a for a in main.parameters
+        if not a.is_scalar and a.logical_shape and (arguments.interface[a.name] != "fixed" or not a.layout.is_in_place)
+    ]  # fmt: skip
+    constant = [a.name for a in moved if arguments.interface[a.name] in PACKED_AHEAD and not a.layout.is_in_place]
     called = parameter_names(main.parameters)
     packers = {argument: f"{name}_pack_{called[argument]}" for argument in constant}
     return Library(
@@ -57,7 +61,7 @@ def library_of(
 def _mover(argument: Argument, library: str, called: str, target: Target) -> Function:
     """The function that brings an input into the kernel's layout, or an output out of it; C has it as `called`."""
     logical = replace(argument, name="logical", layout=Layout.plain(argument.logical_shape))
-    physical = replace(argument, name="packed")
+    physical = replace(logical if argument.layout.is_in_place else argument, name="packed")
     if argument.is_output:
         program = lower(unpack_program(argument, target), target)
         pair = (replace(physical, is_output=False), logical)

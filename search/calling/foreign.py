@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import DeviceMissing, StorageError, TemporaryError, UnknownTarget, WrongResult
 from ..records.database import Database
-from ..records.record import IMPORTED, ORIGIN, Record
+from ..records.record import IMPORTED, ORIGIN, OWN, Record
 from ..records.status import KINDS
 from ..records.turn import turn
 from ..tasks.device import Device
@@ -229,8 +229,13 @@ def _unknown(task: Task, **fields: Any) -> Record:
 def _check(
     entry: _Entry, task: Task, bench: Workbench, seed: int, best_us: float, known: Built | Failed | None = None
 ) -> None:
-    """Build, verify and time a kernel by itself, briefly where it is far slower than `best_us`; or a `known` one."""
-    job = Build(script=task.script, target=task.target, trace=entry.here.trace, deadline=BUILD_SECONDS)
+    """Build, verify and time a kernel by itself, briefly where it is far slower than `best_us`; or a `known` one.
+
+    A user's own has as long as a candidate of a search; a stranger's may not keep a look-up waiting.
+    """
+    is_own = entry.here.run == OWN
+    build_seconds, call_seconds = (None, None) if is_own else (BUILD_SECONDS, CALL_SECONDS)
+    job = Build(script=task.script, target=task.target, trace=entry.here.trace, deadline=build_seconds)
     built = in_interface(task, known or bench.run(job))
     reply: Measured | Failed
     if isinstance(built, Failed):
@@ -238,7 +243,7 @@ def _check(
     else:
         reply = bench.run(
             Measure(kernel=built.kernel, work=task.name, seed=seed, called=task.called, repeat_ms=REPEAT_MS,
-                    deadline=CALL_SECONDS, best_us=best_us if math.isfinite(best_us) else None)
+                    deadline=call_seconds, best_us=best_us if math.isfinite(best_us) else None)
         )  # fmt: skip
     if isinstance(reply, Failed):
         entry.here = entry.here.failed(status_of(reply), reply.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +23,15 @@ from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, UsageError, did_you_mean
 from ...forks import renewed_in_children
+from ...ir.analysis import count_flops
 from ...ir.layout.layout import Layout
+from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES
 from ...ir.ranges import valued, values_of
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
+from ...space.schedule import Schedule
+from ...space.workloads.taking import func_of as function
 from ..records.database import Database
 from ..records.record import Record
 from ..tasks.command_line import options_of
@@ -36,6 +41,7 @@ from ..tasks.task import Task
 from .arrays import checked, refuse_overlap, scalar
 from .near import no_record
 from .subject import device_for, record_or_work, scheduled
+from .timed import Timing, bound, time_of
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
@@ -141,12 +147,15 @@ def build(
     device = device_for(func, target)
     if isinstance(func, Record):
         given, interface = given or program(func.script), interface or dict(func.interface)
+    start = given or (function(func.subject, "build") if isinstance(func, Schedule) else None)
     func = scheduled(func, "build")
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
     if func.stated:
         return RangedKernel(executable, func)
     own = () if given is None else arguments_of(given)
-    return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
+    kernel = Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
+    kernel.given = start or func
+    return kernel
 
 
 class Kernel:
@@ -160,7 +169,8 @@ class Kernel:
     their type, a bfloat16 array has dtype uint16 and holds the bits (`ss.bfloat16_bits`
     makes them of floats), has the type that ml_dtypes gives to NumPy, or is PyTorch's.
     TypeError and ValueError name the argument that is not so.  `signature` has name, logical and physical shape,
-    dtype, index map and pad value of every argument.  Several threads may call it.
+    dtype, index map and pad value of every argument.  Several threads may call it.  Results are arrays of the library
+    that the first input is of which is not NumPy's.
     """
 
     def __init__(
@@ -173,6 +183,7 @@ class Kernel:
         written: Sequence[Argument] = (),
     ) -> None:
         self.about = ""
+        self.given: PrimFunc | None = None
         self._program = program
         self.interface = {a.name: interface.get(a.name, "free") for a in signature}
         if problem := breach(self.interface, signature, written):
@@ -218,6 +229,8 @@ class Kernel:
         if len(inputs) != len(self._inputs):
             names = ", ".join(argument.name for _, argument in self._inputs)
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
+        others = (value for value in inputs if not isinstance(value, np.ndarray | np.generic))
+        source = next((value for value in others if hasattr(value, "__dlpack__")), None)
         inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
         returned = outputs if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
@@ -227,6 +240,9 @@ class Kernel:
             for (index, argument), array in zip(self._inputs, inputs, strict=True):
                 self._memory.give(index, pack(argument, array) if self._packs(argument) else array)
             self._memory.run([(index, array) for (index, _), array in zip(self._outputs, outputs, strict=True)])
+        if out is None:
+            kinds = [argument for _, argument in self._outputs]
+            returned = [_like(source, argument, array) for argument, array in zip(kinds, outputs, strict=True)]
         return returned[0] if len(returned) == 1 else tuple(returned)
 
     @property
@@ -259,8 +275,51 @@ class Kernel:
             given = self._given(argument, array)
             packed[name] = pack(argument, given) if self._packs(argument) else given.copy()
         kernel = Kernel(self._executable, self.signature, self.interface, packed, self._program, self.signature)
-        kernel.about = self.about
+        kernel.about, kernel.given = self.about, self.given
         return kernel
+
+    def time(self, *inputs: Array, seconds: float = 1.0) -> Timing:
+        """How long a call takes, measured as candidates are for about `seconds`: alone on this host, Python excluded.
+
+        `inputs` are as in a call; without any, random numbers are taken.  What `pack` packs, and what a call packs of
+        arguments that are constant, is packed before.  Raises TypeError and ValueError as a call does.
+        """
+        return time_of(self.bound(*inputs), seconds, self.flops)
+
+    @property
+    def flops(self) -> int:
+        """Operations of floats of a call, as the program was given, without any on padding; 0 where it is not known."""
+        return 0 if self.given is None else count_flops(self.given)
+
+    def bound(self, *inputs: Array) -> Bound:
+        """The kernel with memory of its own, in which `inputs` lie as it takes them; random numbers without any."""
+        if inputs and len(inputs) != len(self._inputs):
+            names = ", ".join(argument.name for _, argument in self._inputs)
+            raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
+        values: list[Array | None] = [self._packed.get(argument.name) for argument in self.signature]
+        for (index, argument), value in zip(self._inputs, inputs, strict=False):
+            given = self._given(argument, value)
+            values[index] = pack(argument, given) if self._packs(argument) else given
+        return bound(self._executable, values, self.signature)
+
+    def __repr__(self) -> str:
+        """What it takes and gives, and for which device."""
+        given, results = (
+            ", ".join(f"{a.name}: {a.dtype}[{', '.join(map(str, a.physical_shape))}]" for a in arguments)
+            for arguments in (self.inputs, self.outputs)
+        )
+        name = self._program[0].name if self._program else "kernel"
+        return f"<Kernel {name}({given}) -> {results} on {self._executable.target.name}>"
+
+    def _repr_html_(self) -> str:
+        interface = self.interface
+        rows = [
+            (a.name, "output" if a.is_output else "input", a.dtype, a.logical_shape, interface[a.name],
+             "packed once" if a.name in self._packed else a.index_map or "as given", a.pad_value)
+            for a in self.signature
+        ]  # fmt: skip
+        headings = ("argument", "", "type", "shape", "interface", "layout", "padding holds")
+        return table(self.about or repr(self).strip("<>"), headings, rows)
 
     def export(
         self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
@@ -400,6 +459,18 @@ class RangedKernel(Kernel):
     @cached_property
     def _scratch(self) -> list[Array]:
         return [zeros(memory.nbytes) for memory in self._code.workspaces]
+
+
+def _like(source: Any, argument: Argument, result: Array) -> Any:
+    """A result as an array of the library that `source` is of, in the same memory; NumPy's where that takes none."""
+    if source is None:
+        return result
+    space = getattr(source, "__array_namespace__", None)
+    library = space() if space is not None else sys.modules.get(type(source).__module__.partition(".")[0])
+    if library is None or not hasattr(library, "from_dlpack"):
+        return result
+    made = library.from_dlpack(result)
+    return made.view(library.bfloat16) if argument.dtype == "bfloat16" and hasattr(library, "bfloat16") else made
 
 
 class _Memory(ABC):

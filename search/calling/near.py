@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...errors import NoRecord
+from ...invocation import COMMAND
 from ..tasks.device import selector_of
 from ..tasks.interface import interface_key, interface_of
 from ..tasks.task import RECORDED_DEVICE
@@ -50,7 +51,7 @@ def no_record(task: Task, database: Database, made_by: str, *, tried: str = "", 
         f"record {each.record.id} ({each.record.latency_us or 0.0:.1f} us) by {_spelled(each, python)}"
         for each in found[:MOST]
     ]
-    more = f", and {len(found) - MOST} more that `tune best` lists" if len(found) > MOST else ""
+    more = f", and {len(found) - MOST} more that `{COMMAND} best` lists" if len(found) > MOST else ""
     close = f"; there are others of this program: {', '.join(told)}{more}" if told else ""
     return NoRecord(
         f"{database.name} has no record of {task.work} for {task.target.key} with the interface "

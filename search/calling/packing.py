@@ -29,9 +29,11 @@ def pack_program(argument: Argument, target: Target) -> PrimFunc:
     Padding that may hold anything, or that is never touched, is zero.
     """
     layout, name = argument.layout, argument.name
+    schedule = Schedule(_copy(argument, f"pack_{name}", f"{name}_logical", name))
+    if layout.is_in_place:
+        return _shared(schedule, target)
     pad = (layout.pad_value if layout.promises else 0) if layout.pads else None
     layout = replace(layout, pad_value=pad)
-    schedule = Schedule(_copy(argument, f"pack_{name}", f"{name}_logical", name))
     try:
         schedule.transform_layout("copy", ("write", 0), layout, rewrite_loops=True)
     except ScheduleError:  # a pad value that reads other elements is written after them
@@ -43,7 +45,8 @@ def unpack_program(argument: Argument, target: Target) -> PrimFunc:
     """A program that copies the memory that a kernel has written to the logical array."""
     name = argument.name
     schedule = Schedule(_copy(argument, f"unpack_{name}", name, f"{name}_logical"))
-    schedule.transform_layout("copy", ("read", 0), replace(argument.layout, pad_value=None))
+    if not argument.layout.is_in_place:
+        schedule.transform_layout("copy", ("read", 0), replace(argument.layout, pad_value=None))
     return _shared(schedule, target)
 
 

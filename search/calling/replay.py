@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import BadRecord, DeviceMissing, StorageError, TemporaryError
+from ...invocation import COMMAND
 from ..records.record import Record
 from ..records.status import error_of
 from ..tasks.device import Device
@@ -103,7 +104,7 @@ def device_here(record: Record, any_device: bool = False) -> Target:
     if now.key != then.key and not any_device:
         raise DeviceMissing(
             f"record {record.id} was measured on {then.key}, but this machine has {now.key}; "
-            f"`tune replay --any-device` runs it here, without comparing the two"
+            f"`{COMMAND} replay --any-device` runs it here, without comparing the two"
         )
     return now
 

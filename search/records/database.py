@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy as sa
 
 from ...errors import BadRecord, NoRecord, StorageError, UsageError
+from ...invocation import COMMAND
 from ...ir.script.programs import Program, is_text
 from ...space.workloads.taking import workload_of
 from ..tasks.device import Device
@@ -196,7 +197,7 @@ class Database:
         if len(rows) > 1:
             raise UsageError(f"several records in {self.name} start with {record_id!r}; give more of the id")
         if not rows:
-            raise NoRecord(f"no record {record_id!r} in {self.name}; `tune best` lists what there is")
+            raise NoRecord(f"no record {record_id!r} in {self.name}; `{COMMAND} best` lists what there is")
         return record_of(rows[0])
 
     def every(self) -> Iterator[Record]:
@@ -334,7 +335,7 @@ class Database:
         if state == "damaged":
             if self.read_only:
                 raise StorageError(
-                    f"the database {self.path} is damaged; `tune` with --db {self.path} "
+                    f"the database {self.path} is damaged; `{COMMAND}` with --db {self.path} "
                     f"saves what can be read into a new file and keeps the old one"
                 )
             old, rows = sqlite_file.salvage(self.path, ddl(), widths())

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from ...errors import StorageError, StridesmithError, TemporaryError, UsageError
 from ...files import at_home
+from ...invocation import COMMAND
 from . import sqlite_file
 
 T = TypeVar("T")
@@ -47,6 +48,11 @@ def locate(text: str) -> tuple[sa.URL, Path | None]:
     url = _url_of(text)
     if url.drivername in POSTGRESQL:
         return url.set(drivername=DRIVER), None
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise UsageError(
+            f"records are kept in files of SQLite or in PostgreSQL, not by {url.drivername}; give a path, as tuned.db, "
+            f"or a URL, as postgresql://user@host/name"
+        )
     if url.get_backend_name() != "sqlite":
         return url, None
     if url.host or url.username:
@@ -200,7 +206,7 @@ def _advice(name: str, text: str) -> str:
     if "unable to open" in lower:
         return f"cannot open the database {name}: check that its folder exists and may be written, or use --db"
     if sqlite_file.is_damage(Exception(text)):
-        return f"the database {name} is damaged; `tune` with it saves what can be read and keeps the old file"
+        return f"the database {name} is damaged; `{COMMAND}` with it saves what can be read and keeps the old file"
     return f"the database {name} failed: {_line(text)}"
 
 

@@ -30,6 +30,7 @@ from pydantic import (
 )
 
 from ...errors import BadRecord
+from ...ir.markup import table
 from ...ir.target import Target
 from ...space.interface import Who
 from ..tasks.interface import LONGEST_NAME, MOST_ARGUMENTS
@@ -41,7 +42,9 @@ MAX_DEPTH = 40  # of lists in lists, a choice
 MOST_VERSIONS = 60  # a choice
 LISTS = ("features", "versions", "image_types")  # facts of a target that are lists of words
 LONGEST_FACT, LONGEST_LIST, LONGEST_KEY = 200, 20_000, 500  # characters of a target's facts, and of its key
+LONGEST_SHOWN, MOST_SHOWN = 200_000, 6  # characters of a program that a title is looked for in, and buffers in a title
 ORIGIN = "origin"  # among a record's versions: the id of the record of another device whose trace it has
+OWN = "yours"  # the run and the sketch of a schedule that a user has written
 IMPORTED = "imported"  # the same: what brought a record that a stranger measured
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -197,6 +200,25 @@ class Record(BaseModel):
         """The target that the record was measured on."""
         return Target.from_json(dict(self.target))
 
+    def __repr__(self) -> str:
+        """What was scheduled, where, and how fast it is."""
+        device, state = self.device, f"{self.latency_us:.4g} us" if self.latency_us is not None else self.status
+        where = f"{device.name}, {device.threads} threads" if device.kind == "cpu" else f"{device.kind}: {device.name}"
+        return f"<Record {self.id}: {self.title} on {where}: {state}{'' if self.verified else ', not verified here'}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        device, middle = self.device, self.middle_us
+        spread = f", half of the samples from {middle[0]:.4g} to {middle[1]:.4g}" if middle else ""
+        rows = [
+            ("program", self.title), ("device", f"{device.kind}: {device.name}, {device.threads} threads"),
+            ("latency", self.status if self.latency_us is None else f"{self.latency_us:.4g} us{spread}"),
+            ("verified", "yes" if self.verified else "not here"), ("sketch", self.sketch), ("run", self.run),
+            ("versions", ", ".join(f"{name} {text}" for name, text in self.versions.items())),
+        ]  # fmt: skip
+        return table(f"Record {self.id}", ("", ""), [row for row in rows if row[1]])
+
     @property
     def title(self) -> str:
         """``conv2d(n=1,...) float32 w=constant``."""
@@ -204,8 +226,23 @@ class Record(BaseModel):
 
         shape = {name: value for name, value in self.params.items() if name != "dtype"}
         special = ",".join(f"{name}={kind}" for name, kind in sorted(self.interface.items()) if kind != "fixed")
-        name = f"{self.workload or 'script'}({describe(shape)})" if shape else self.workload
+        told = describe(shape) if shape else ",".join(f"{name}={extents}" for name, extents in self._extents())
+        name = f"{self.workload or 'script'}({told})" if told else self.workload
         return " ".join(part for part in (name, self.dtype, special) if part)
+
+    def _extents(self) -> list[tuple[str, str]]:
+        """The parameters of a program without a name of the library, each with its extents: ``36x64``."""
+        head = self.script.partition("):")[0] if len(self.script) <= LONGEST_SHOWN else ""
+        found = re.findall(r"(\w+): T\.Buffer\(\((\d+(?:, \d+)*),?\)", head)
+        return [(name, extents.replace(", ", "x")) for name, extents in found][:MOST_SHOWN]
+
+    @property
+    def middle_us(self) -> tuple[float, float] | None:
+        """Between which latencies the middle half of the samples lie; None where there are fewer than four."""
+        if len(self.samples) < 4:
+            return None
+        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return low * 1e6, high * 1e6
 
     def changed(self, **fields: Any) -> Record:
         """This record with `fields` replaced, validated again."""

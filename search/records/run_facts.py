@@ -21,7 +21,8 @@ class RunFacts(BaseModel):
     `activities` are its seconds by what they were spent on (see `tuning.clock`); of a run that several tasks share,
     those of this task's turns.  `baseline` are samples of the untuned program in seconds per call, from the final
     race where it took part, and `baseline_us` its latency, else measured by itself.  Limits of the device are null
-    where they were not measured.
+    where they were not measured; `caches` are pairs of what a cache holds and its bandwidth.  `busy` is how many
+    processors others kept busy as the run began.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -39,6 +40,8 @@ class RunFacts(BaseModel):
     kind: Literal["task", "shared"] = "task"
     peak_gflops: Amount | None = None
     bandwidth: Amount | None = None
+    caches: Annotated[list[list[Amount]], Field(max_length=8)] = Field(default_factory=list)
+    busy: Amount | None = None
     baseline_us: Amount | None = None
     baseline: Annotated[list[Seconds], Field(max_length=10_000)] = Field(default_factory=list)
 

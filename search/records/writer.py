@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import StorageError, StridesmithError, TemporaryError
+from ...invocation import COMMAND
 from .log import write_log
 from .record import Record
 from .spool import Spool
@@ -94,7 +95,7 @@ class RecordWriter:
             self._spool.leave()
             return (
                 f"{count} records are in {self._spool.path}; the next run with this database takes them up, "
-                f"and `tune import` adds them to another one"
+                f"and `{COMMAND} import` adds them to another one"
             )
         log = Path(tempfile.gettempdir()) / f"stridesmith-unsaved-{os.getpid()}-{int(time.time())}.jsonl"
         try:
@@ -102,4 +103,4 @@ class RecordWriter:
         except StridesmithError:
             return f"{count} records could not be written anywhere and are lost"
         self._waiting.clear()
-        return f"{count} records are in {log}; `tune import {log}` adds them later"
+        return f"{count} records are in {log}; `{COMMAND} import {log}` adds them later"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from ...invocation import COMMAND
 from .device import names_recording, selector_of
 from .interface import interface_key, interface_of
 
@@ -47,11 +48,11 @@ class Options:
         return any((self.workload, self.script, self.suite, self.config)) or names_recording(self.target)
 
     def command(self, subcommand: str = "") -> str:
-        """``tune [SUBCOMMAND]`` with these options, as it can be pasted into a shell.
+        """``stridesmith [SUBCOMMAND]`` with these options, as it can be pasted into a shell.
 
         A password in a database's URL is written as ``***``, since messages end up in logs.
         """
-        words = ["tune", *([subcommand] if subcommand else [])]
+        words = [*COMMAND.split(), *([subcommand] if subcommand else [])]
         for option in fields(Options):
             value = getattr(self, option.name)
             if option.name == "db" and value:

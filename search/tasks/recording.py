@@ -232,9 +232,10 @@ def load(path: Path) -> Recording:
             target = Target.from_json(about["target"])
             target = replace(target, name=f"{target.name.partition(RECORDED_DEVICE)[0]}{RECORDED_DEVICE}{digest})")
             sketches = tuple(_sketch(file, number, found, target) for number, found in enumerate(about["sketches"]))
+            peak, bandwidth = map(float, about["roof"])
             return Recording(
                 str(about["workload"]), dict(about["params"]), str(about["dtype"]), dict(about["interface"]), target,
-                float(about["untuned_us"]), Roof(*map(float, about["roof"])), sketches,
+                float(about["untuned_us"]), Roof(peak, bandwidth), sketches,
             )  # fmt: skip
     except DAMAGE as error:
         raise UsageError(f"{path} is no recorded space: {str(error)[:200] or type(error).__name__}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -192,16 +192,43 @@ def check_tunable(func: PrimFunc) -> None:
 
 
 @dataclass(frozen=True)
+class CacheRoof:
+    """A cache's limits: how many `bytes` all threads have of it, and its `bandwidth` in bytes per second."""
+
+    bytes: int
+    bandwidth: float
+
+
+@dataclass(frozen=True)
 class Roof:
-    """The device's limits: peak in GFLOP/s and memory bandwidth in bytes per second."""
+    """The device's limits: peak in GFLOP/s and memory bandwidth in bytes per second.
+
+    `caches` are those of the caches, the smallest first: what stays in one from call to call, as in a measurement and
+    between the operators of a network, comes from there.
+    """
 
     peak_gflops: float
     bandwidth: float
+    caches: tuple[CacheRoof, ...] = ()
+
+    def place(self, nbytes: int) -> CacheRoof | None:
+        """The cache that holds so many bytes; None for memory."""
+        return next((cache for cache in self.caches if nbytes <= cache.bytes), None)
+
+    def rate(self, nbytes: int) -> float:
+        """Bytes per second at which so many bytes can be read again and again."""
+        cache = self.place(nbytes)
+        return self.bandwidth if cache is None else max(cache.bandwidth, self.bandwidth)
+
+    def to_lists(self) -> list[list[float]]:
+        """The caches as plain data: the inverse of `caches_of`."""
+        return [[float(cache.bytes), cache.bandwidth] for cache in self.caches]
 
     def seconds(self, task: Task) -> float:
-        """The least time of a call: min(peak, intensity x bandwidth) as seconds."""
+        """The least time of a call: min(peak, intensity x rate) as seconds."""
         compute = task.work.flops / (self.peak_gflops * 1e9) if self.peak_gflops > 0 else 0.0
-        memory = task.bytes_moved / self.bandwidth if self.bandwidth > 0 else 0.0
+        rate = self.rate(task.bytes_moved)
+        memory = task.bytes_moved / rate if rate > 0 else 0.0
         return max(compute, memory)
 
     def fraction(self, task: Task, latency_us: float) -> float:
@@ -209,14 +236,27 @@ class Roof:
         return self.seconds(task) / (latency_us * 1e-6)
 
 
+def caches_of(lists: Iterable[Sequence[float]]) -> tuple[CacheRoof, ...]:
+    """The caches of `Roof.to_lists`; what is no pair is left out."""
+    return tuple(CacheRoof(int(pair[0]), pair[1]) for pair in lists if len(pair) == 2)
+
+
 def performance(task: Task, latency_us: float, roof: Roof | None) -> dict[str, Any]:
-    """`gflops` of the untransformed program and its shares of the device's limits."""
+    """`gflops` of the untransformed program and its shares of the device's limits.
+
+    `bandwidth` is that of the cache that holds all arguments (`cached`), else of memory.
+    """
     gflops = task.work.flops / latency_us * 1e-3
     if roof is None:
-        return {"gflops": gflops, "peak_gflops": None, "peak_fraction": None, "roofline_fraction": None}
+        return {
+            "gflops": gflops, "peak_gflops": None, "peak_fraction": None, "roofline_fraction": None, "bandwidth": None,
+            "cached": None,
+        }  # fmt: skip
     return {
         "gflops": gflops,
         "peak_gflops": roof.peak_gflops,
         "peak_fraction": gflops / roof.peak_gflops if roof.peak_gflops > 0 else None,
         "roofline_fraction": roof.fraction(task, latency_us),
+        "bandwidth": roof.rate(task.bytes_moved) or None,
+        "cached": roof.place(task.bytes_moved) is not None,
     }

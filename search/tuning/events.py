@@ -115,10 +115,16 @@ class Finish(OfTask):
     name: ClassVar[str] = "done"
 
     latency_us: float
+    low_us: float | None
+    high_us: float | None
+    search_us: float | None
     gflops: float
     peak_gflops: float | None
     peak_fraction: float | None
     roofline_fraction: float | None
+    bandwidth: float | None
+    cached: bool | None
+    busy: float | None
     baseline_us: float | None
     trials: int
     failed: dict[str, int]
@@ -131,6 +137,7 @@ class Finish(OfTask):
     verified: bool
     max_abs_error: float | None
     record: str
+    run: str
     db: str
     nodes: dict[str, dict[str, int]]
     clock: str = "host"

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
+from ...cost_model.metrics import ENOUGH_RANKED
 from ...errors import DeviceLost, WrongResult
+from ...invocation import COMMAND
 from ..records.status import DEVICE_LOST, KINDS
 from ..workers.bench import Limits
 from ..workers.protocol import (
@@ -337,7 +339,7 @@ class Loop:
         if isinstance(found, Failed):
             raise DeviceLost(
                 f"{run.task.target.key} is lost: {found.message}; what was measured is in {run.database.name}: "
-                f"when the device is back (`tune targets` lists it), the same command goes on from there"
+                f"when the device is back (`{COMMAND} targets` lists it), the same command goes on from there"
             )
         run.note(f"a candidate lost the device, which answers again: {reply.message}")
 
@@ -437,7 +439,8 @@ class Loop:
         self.run.send(events.Phase(phase=f"{what} {count} candidates", round=self._round))
 
     def _send_round(self) -> None:
-        run, results, metrics = self.run, self.run.results, self.study.rank_metrics
+        run, results = self.run, self.run.results
+        metrics = [found for found in self.study.rank_metrics if found.measured >= ENOUGH_RANKED]
         event = events.Round(
             round=self._round, trials=results.trials, best_us=results.best_us, baseline_us=results.baseline_us,
             failed=dict(results.failed), duplicates=results.duplicates,

@@ -17,6 +17,7 @@ from ..records.writer import PUT_SECONDS
 from .events import Event, Note
 
 if TYPE_CHECKING:
+    from ...backends.host_load import Load
     from ..records.database import Database
     from ..records.writer import RecordWriter
     from ..tasks.task import Roof, Task
@@ -64,7 +65,8 @@ class Results:
 class Run:
     """What the parts of a run work with; `send` tells its events, `name` stands in its records.
 
-    `timeline` is what a trace is made of, None where none is asked for.
+    `timeline` is what a trace is made of, None where none is asked for; `load` is what else the machine did when the
+    run began, None where nothing is known.
     """
 
     settings: TuneSettings
@@ -75,6 +77,7 @@ class Run:
     results: Results
     send: Callable[[Event], None]
     timeline: Timeline | None = None
+    load: Load | None = None
     name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
 
     def note(self, message: str) -> None:
@@ -103,6 +106,7 @@ class Run:
             kind="task" if activities is None else "shared",
             peak_gflops=results.roof.peak_gflops if results.roof else None,
             bandwidth=results.roof.bandwidth if results.roof else None, baseline=list(baseline),
+            busy=None if self.load is None else self.load.busy, caches=results.roof.to_lists() if results.roof else [],
             baseline_us=statistics.median(baseline) * 1e6 if baseline else results.baseline_us,
         )  # fmt: skip
         try:

@@ -19,7 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...backends.cpu_topology import usable_threads
+from ...backends.host_load import look
 from ...errors import DeviceLost, NoSchedule, StorageError, StridesmithError, TemporaryError, UsageError
+from ...invocation import COMMAND
 from ...ir.deadline import OutOfTime, until
 from ..records.record import Record
 from ..tasks.device import Device
@@ -74,6 +77,7 @@ def tune(
     if recording is not None:
         recording.check(task)
         executor = executor or RecordedExecutor(recording)
+    load = look() if executor is None and task.target.execution.runs_on_the_host else None
     executor = executor or _ray_executor(settings, task, builders_schedule=generate is None)
 
     def send(event: Event) -> None:
@@ -88,9 +92,10 @@ def tune(
         trace = traced(settings.trace, str(task.work), timeline, clock, emit)
         with trace, heard(), contextlib.closing(Database(settings.db)) as database:
             results = Results(RecordWriter(database))
-            run = Run(settings, task, database, executor, clock, results, send, timeline)
+            run = Run(settings, task, database, executor, clock, results, send, timeline, load)
             executor.timeline = timeline
             send(_start(run))
+            _tell_of_machine(run)
             executor.until = clock.deadline()
             for note in take_up(database):
                 run.note(note)
@@ -100,6 +105,21 @@ def tune(
     finally:
         with uninterrupted():
             executor.close()
+
+
+def _tell_of_machine(run: Run) -> None:
+    """What makes times of this machine slower, or less certain, than they need to be."""
+    target = run.task.target
+    if run.load is not None and run.load.told:
+        run.note(
+            f"{run.load.told}: what is measured now takes longer, and says less, than on a quiet machine; "
+            f"`{COMMAND} doctor` looks again"
+        )
+    if target.kind == "cpu" and not run.task.is_recorded and target.threads > usable_threads():
+        run.note(
+            f"{target.threads} threads were asked for, where this process may use {usable_threads()} cores: threads of "
+            "one core wait for each other"
+        )
 
 
 @dataclass(frozen=True)
@@ -299,13 +319,14 @@ def _start(run: Run) -> events.Start:
 
 
 def _done(run: Run, stopped_by: str, winner: Record, latency_us: float, outcome: Race) -> events.Finish:
-    settings, results = run.settings, run.results
+    settings, results, middle = run.settings, run.results, winner.middle_us or (None, None)
     return events.Finish(
         **run.task.identity(), **performance(run.task, latency_us, results.roof), latency_us=latency_us,
+        low_us=middle[0], high_us=middle[1], search_us=results.best_us, busy=run.load.busy if run.load else None,
         baseline_us=outcome.baseline_us or results.baseline_us, trials=results.trials, failed=dict(results.failed),
         duplicates=results.duplicates, seconds=run.clock.seconds, activities=run.clock.spent, stopped_by=stopped_by,
         sampler=settings.sampler, seed=settings.seed, verified=winner.verified, max_abs_error=winner.max_abs_error,
-        record=winner.id, db=run.database.name, nodes=run.executor.nodes(), clock=run.task.target.clock,
+        record=winner.id, run=run.name, db=run.database.name, nodes=run.executor.nodes(), clock=run.task.target.clock,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...errors import DeviceMissing
 from ...ir import dtypes
 from ..records.status import DEVICE_LOST
-from ..tasks.task import Roof
+from ..tasks.task import CacheRoof, Roof
 from . import selftest
 from .protocol import (
     Alive,
@@ -236,7 +236,7 @@ def race(job: Race, tick: Tick) -> Raced:
     if not job.roof:
         return Raced(results=results, roof=None)
     peak = max(before, measure_peak(target, _peak_dtype(job.dtype)))
-    return Raced(results=results, roof=Roof(peak, measure_bandwidth(target)))
+    return Raced(results=results, roof=Roof(peak, measure_bandwidth(target), _caches(target)))
 
 
 def measure_roof(job: MeasureRoof, tick: Tick) -> Roofed:
@@ -245,9 +245,15 @@ def measure_roof(job: MeasureRoof, tick: Tick) -> Roofed:
     dtype = _peak_dtype(job.dtype)
     before = measure_peak(job.target, dtype)
     tick()
-    bandwidth = measure_bandwidth(job.target)
+    bandwidth, caches = measure_bandwidth(job.target), _caches(job.target)
     tick()
-    return Roofed(roof=Roof(max(before, measure_peak(job.target, dtype)), bandwidth))
+    return Roofed(roof=Roof(max(before, measure_peak(job.target, dtype)), bandwidth, caches))
+
+
+def _caches(target: Target) -> tuple[CacheRoof, ...]:
+    from ...backends.peak import measure_caches
+
+    return tuple(CacheRoof(nbytes, rate) for nbytes, rate in measure_caches(target))
 
 
 def check_device(job: CheckDevice, tick: Tick) -> Done:

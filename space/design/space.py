@@ -9,6 +9,7 @@ from typing import Any
 
 from ...ir.caches import cached
 from ...ir.deadline import look
+from ...ir.markup import table
 from ...ir.script.programs import Program
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
@@ -24,7 +25,7 @@ OF_WARPS = 15
 """The version of spaces of devices that run work-items in step, whose groups are warps and whose tiles are small."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Space:
     """Sketches, in a fixed order; `version` says by which rules they were made."""
 
@@ -33,6 +34,21 @@ class Space:
     interface: tuple[tuple[str, str], ...]
     sketches: tuple[Sketch, ...]
     version: int = SPACE_VERSION
+
+    def __repr__(self) -> str:
+        """The program, and how much there is to choose from."""
+        return (
+            f"<Space of {self.func.name} on {self.target.kind}: {len(self.sketches)} sketches, "
+            f"{float(self.size):.3g} candidates>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (number, sketch.name, len(sketch.decisions), f"{float(sketch.describe()['size']):.3g}")
+            for number, sketch in enumerate(self.sketches, 1)
+        ]
+        title = f"Design space of {self.func.name} on {self.target.kind}: {float(self.size):.3g} candidates"
+        return table(title, ("", "sketch", "decisions", "candidates"), rows)
 
     @property
     def size(self) -> int:
@@ -46,7 +62,7 @@ class Space:
         return total
 
     def describe(self) -> dict[str, Any]:
-        """The space as data, for `tune show --space`."""
+        """The space as data, for `stridesmith show --space`."""
         kinds: dict[str, int] = {}
         for sketch in self.sketches:
             for item in sketch.decisions:

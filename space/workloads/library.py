@@ -133,10 +133,18 @@ def workload(name: str, **params: Any) -> Workload:
     kind = _operator(name)
     dtype = str(params.pop("dtype", "float32"))
     if dtype not in kind.dtypes:
-        raise ShapeError(
-            f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{did_you_mean(dtype, kind.dtypes)}"
-        )
+        meant = SPELLINGS.get(dtype.lower(), "")
+        hint = f"; did you mean {meant!r}?" if meant in kind.dtypes else did_you_mean(dtype, kind.dtypes)
+        raise ShapeError(f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{hint}")
     return _build(kind.resolve(params), dtype)
+
+
+SPELLINGS = {
+    "float": "float32", "fp32": "float32", "f32": "float32", "single": "float32", "fp64": "float64", "f64": "float64",
+    "double": "float64", "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "i8": "int8",
+    "s8": "int8", "u8": "uint8", "char": "int8", "byte": "uint8",
+}  # fmt: skip
+"""What types are called elsewhere."""
 
 
 @cached(256)

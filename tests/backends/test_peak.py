@@ -66,6 +66,25 @@ def test_bandwidth_is_positive_and_repeats():
     assert first > 1e8 and 0.1 < first / second < 10
 
 
+def test_caches_are_faster_the_smaller_they_are():
+    """Each holds more than the one before; the first is faster than memory, and no cache is far slower."""
+    target = host.host_cpu()
+    found, memory = peak.measure_caches(target), peak.measure_bandwidth(target)
+    sizes, rates = zip(*found, strict=True)
+    assert sorted(set(sizes)) == list(sizes) and sizes[0] == target.l1_bytes * target.threads
+    assert rates[0] > memory and min(rates) > 0
+
+
+@pytest.mark.parametrize("nbytes", [4096, 5000, 1 << 20])
+def test_what_stays_in_a_cache_is_a_power_of_two_of_groups(nbytes):
+    """Its end is found by a mask; it takes more than half of the bytes that it may take, and is all ones."""
+    resident = peak._Resident(host.host_cpu(), nbytes)
+    assert nbytes / 2 < resident._bytes <= nbytes and resident._groups & (resident._groups - 1) == 0
+    assert resident.run(1) > 0
+    rows = resident._rounds * 4 * resident._ways * resident._lanes
+    assert resident._results[0] == pytest.approx(min(rows / 4 / resident._lanes, 2.0**24 * resident._ways), rel=0.01)
+
+
 def test_a_cpu_device_of_opencl_is_measured_as_the_cpu():
     """PoCL runs on the host's cores, so its peak is theirs."""
     pocl = replace(HOST, kind="opencl", units=1, is_cpu_device=True)

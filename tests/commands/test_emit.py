@@ -1,4 +1,4 @@
-"""`tune emit`: which kernel leaves, where to, and what is refused."""
+"""`stridesmith emit`: which kernel leaves, where to, and what is refused."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def test_a_model_leaves(tmp_path: Path) -> None:
         ((*SHAPE, "--isa", "avx9"), 2, "there is no target 'cpu-avx9'; did you mean"),
         ((*SHAPE, "--input", "x=1x2"), 2, "--input goes with --model"),
         ((*SHAPE, "--as-written"), 2, "--as-written goes with --script"),
-        (("--workload", "matmul", "--shape", "m=8", "--threads", "2"), 3, "tune --workload matmul --shape m=8"),
+        (("--workload", "matmul", "--shape", "m=8", "--threads", "2"), 3, "stridesmith --workload matmul --shape m=8"),
         (("--record", "ffffffffffffffff"), 3, "ffffffffffffffff"),
         (("--record", "b" * 16), 2, "a failed candidate (wrong): there is no kernel to emit"),
-        (("--record", "c" * 16), 2, "was not verified on this machine's behalf, which `tune replay --record cccc"),
+        (("--record", "c" * 16), 2, "was not verified on this machine's behalf, which `stridesmith replay --rec"),
     ],
 )
 def test_what_is_refused(

@@ -199,7 +199,7 @@ def test_an_interrupt_of_which_a_library_made_another_exception(
 
     monkeypatch.setattr(listing, "targets", loaded)
     assert main(["targets"]) == 130
-    assert "tune: interrupted; what was recorded so far is kept" in capsys.readouterr().err
+    assert "stridesmith: interrupted; what was recorded so far is kept" in capsys.readouterr().err
 
 
 def test_modules_are_loaded_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ BAD = [
     (["--workload", "matmul", "--no-winograd"], 2, "--no-winograd goes with --model"),
     (["--workload", "matmul", "--fallback", "onnxruntime"], 2, "--fallback goes with --model"),
     (["run", "{net}", "--input", "x=2x24x24", "--fallback", "other"], 2, "there is no fallback 'other'"),
-    (["replay", "--model", "{net}", "--input", "x=2x24x24"], 3, "tune --model"),
+    (["replay", "--model", "{net}", "--input", "x=2x24x24"], 3, "stridesmith --model"),
     (["run", "{net}", "--input", "x=2x24x24", "--data", "{net}"], 2, "no .npz file"),
     (["run", "{net}", "--input", "x={net}.npy"], 2, "no .npy file"),
     (["run", "{net}", "--input", "x={doubles}"], 2, "does not take these inputs: `x` must have dtype float32"),
@@ -132,7 +132,7 @@ def test_a_mistake_is_one_clear_paragraph(
         args = [arg.replace(place, str(path)) for arg in args]
     assert main(args) == code
     out, err = capsys.readouterr()
-    assert words in err and err.startswith("tune: ") and err.count("\n") == 1
+    assert words in err and err.startswith("stridesmith: ") and err.count("\n") == 1
     assert "Traceback" not in out + err
 
 

@@ -1,4 +1,4 @@
-"""`tune show`: what is behind a record, as a page and as JSON."""
+"""`stridesmith show`: what is behind a record, as a page and as JSON."""
 
 from __future__ import annotations
 
@@ -69,15 +69,20 @@ def test_the_diagnosis_as_a_page(record: Record, capsys: pytest.CaptureFixture[s
     assert main(["show", "--workload", "matmul", "--shape", shape, "--threads", "1", "--format", "plain"]) == 0
     out = capsys.readouterr().out
     places = [out.index(f"{name}\n---") for name in
-              ("Schedule", "Lowered program", "Inner loop", "Work and memory", "Roofline")]  # fmt: skip
+              ("Roofline", "Work and memory", "Inner loop", "Schedule")]  # fmt: skip
     assert places == sorted(places)
     assert "sch.split(loop='j'" in out and record.id in out
     assert "share of the bound" in out and "useful" in out
+    assert f"`stridesmith show --record {record.id} --lowered` prints the lowered program" in out
+    assert "T.parallel" not in out and "T.Buffer" not in out, "programs are views of their own"
 
 
 @pytest.mark.parametrize(
     ("view", "text"),
-    [("--trace", "sch.vectorize"), ("--program", "T.block"), ("--source", "define void"), ("--assembly", "kernel_mat")],
+    [
+        ("--trace", "sch.vectorize"), ("--program", "T.block"), ("--lowered", "T.Ramp"), ("--source", "define void"),
+        ("--assembly", "kernel_mat"),
+    ],
 )
 def test_single_views(view: str, text: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
     """One text, and nothing else, so that it can go into a file."""
@@ -94,7 +99,7 @@ def test_single_views(view: str, text: str, record: Record, capsys: pytest.Captu
         (["--record", "feed"], 3, "no record 'feed'"),
         (["--record", "abc"], 2, "several records"),
         (["--record", "../x"], 3, "hexadecimal"),
-        (["--workload", "matmul", "--shape", "m=99"], 3, "to make one, run `tune --workload matmul"),
+        (["--workload", "matmul", "--shape", "m=99"], 3, "to make one, run `stridesmith --workload matmul"),
         ([], 2, "--workload"),
     ],
 )
@@ -129,7 +134,7 @@ def test_an_opencl_record_as_a_page(record: Record, tmp_path: Path, capsys: pyte
         database.put_record(other)
     assert main(["show", "--record", "cccc", "--format", "plain"]) == 0
     out = capsys.readouterr().out
-    assert "__kernel" in out and "Inner loop" not in out
+    assert "Inner loop" not in out and f"--record {other.id} --lowered" in out and "`--source` its OpenCL C" in out
     assert re.search(r"work-items +\d+.* in \d+ work-groups of \d+", out)
     assert re.search(r"memory +.* local to a group, .* private to a work-item", out)
     assert main(["show", "--record", "cccc", "--assembly"]) == 2

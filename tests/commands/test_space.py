@@ -1,4 +1,4 @@
-"""`tune show --space`: one workload in full, a suite as a table."""
+"""`stridesmith show --space`: one workload in full, a suite as a table."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from stridesmith.cli import main
 from stridesmith.ir.layout.layout import Layout
 from stridesmith.report import charts, layouts
 from stridesmith.report import page as pages
-from stridesmith.report.advice import findings
+from stridesmith.report.advice import _waiting, findings
 from stridesmith.report.tasks import TaskReport, task_report
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Foretold, Record
@@ -116,7 +116,7 @@ def test_the_page_has_what_it_promises(html: str) -> None:
     kinds = {name.partition("-")[2] for name in data["charts"]}
     assert kinds == {"search", "decisions", "predictions", "seconds", "roofline"}
     (body,) = data["bodies"].values()
-    for words in ("What limits it", "tune --workload matmul --shape m=12,n=20,k=8", "sch.", "Lowered program",
+    for words in ("What limits it", "stridesmith --workload matmul --shape m=12,n=20,k=8", "sch.", "Lowered program",
                   "Inner loop", "Decisions and their alternatives", "untuned"):  # fmt: skip
         assert words in body, words
     assert "window.vegaEmbed=" in unpacked(html, "vega")
@@ -164,7 +164,7 @@ def test_commands_name_the_database_where_the_environment_does_not(
     monkeypatch.setattr(pages, "_vega", lambda: "window.vegaEmbed=1;")
     for named, words in ((True, " --db best.db"), (False, "")):
         entry = pages._entry(task, "best.db" if named else None, 60)
-        assert entry["show"] == f"tune show{words} --record {task.record.id}"
+        assert entry["show"] == f"stridesmith show{words} --record {task.record.id}"
         assert entry["command"].endswith(words) and ("--db" in entry["command"]) == named
         page = pages.page(pages.Subject("one", "best.db", named=named), [task])
         assert (" --db best.db" in unpacked(page, "data")) == named
@@ -306,9 +306,37 @@ def test_what_limits_a_kernel_comes_first(task: TaskReport, changed: dict[str, A
     assert task.diagnosis is not None
     slow = replace(task, diagnosis=replace(task.diagnosis, facts=facts(**changed)))
     rest = ("too short", "waits for caches", "waits for memory")  # what is left when all else is explained
-    found = [item for item in findings(slow, "tune --workload x") if item.short not in rest]
+    found = [item for item in findings(slow, "stridesmith --workload x") if item.short not in rest]
     assert found[0].short == first and found[0].evidence and found[0].action
-    assert found[-1].short == "searched briefly" and "tune --workload x --trials 256" in found[-1].action
+    assert found[-1].short == "searched briefly" and "stridesmith --workload x --trials 256" in found[-1].action
+
+
+def test_what_is_fused_is_not_to_be_fused(task: TaskReport) -> None:
+    """What an operator of a model could be fused with, it is: nothing more is said of it."""
+    assert task.diagnosis is not None
+    small = facts(memory={"parameters": 0, "workspaces": 0})
+    slow = replace(task, diagnosis=replace(task.diagnosis, facts=small))
+    told = {is_part: " ".join(item.action for item in _waiting(slow, [], is_part)).lower() for is_part in (False, True)}
+    assert "fuse" not in told[True] and "fuse" in told[False]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (40,), (2, 2, 2, 2, 3)])
+def test_titles_of_narrow_pictures_are_not_cut(shape: tuple[int, ...]) -> None:
+    """A picture is at least as wide as what stands above its cells."""
+    axes = [f"a_long_name_{number}" for number in range(len(shape))]
+    turned = f"lambda {', '.join(axes)}: [{', '.join(reversed(axes))}]"
+    picture = layouts._drawn("w", "x", Layout.parse(shape, turned, "", shape[::-1]))
+    assert picture is not None
+    width = float(re.findall(r'<svg[^>]* width="([0-9.]+)"', picture.svg)[0])
+    titles = re.findall(r'class="head"[^>]*>([^<]*)<', picture.svg)
+    assert titles and all(4 + 6.6 * len(title) <= width for title in titles), (width, titles)
+
+
+def test_the_page_does_not_say_where_the_user_lives(task: TaskReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in the user's folder begin with a tilde."""
+    monkeypatch.setenv("HOME", "/home/someone")
+    html = pages.page(pages.Subject("x", "/home/someone/data/own.db", [], {}, False), [task])
+    assert "from ~/data/own.db." in html and "/home/someone" not in html
 
 
 def test_a_kernel_at_the_roof_is_left_alone(task: TaskReport) -> None:
@@ -336,7 +364,7 @@ def test_peers_are_read_from_a_benchmark(db: Path, task: TaskReport, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--workload", "matmul", "--shape", "m=13"], 3, "tune --workload matmul --shape m=13"),
+        (["--workload", "matmul", "--shape", "m=13"], 3, "stridesmith --workload matmul --shape m=13"),
         (["--record", "ffff"], 3, "no record 'ffff'"),
         (["--model", "none.onnx"], 74, "none.onnx"),
     ],
@@ -389,5 +417,5 @@ def test_a_model_has_its_operators_by_time(tmp_path: Path) -> None:
     assert main(["report", "--model", str(path), "--db", str(tmp_path / "none.db"), "-o", str(page)]) == 0
     html = page.read_text(encoding="utf-8")
     assert "Its slowest operator is" in html and "estimated" in html
-    assert f"tune --model {path}" in html and "--seconds 600" in html
+    assert f"stridesmith --model {path}" in html and "--seconds 600" in html
     assert "<b>first</b>" not in html and "&lt;b&gt;first" in html

@@ -96,7 +96,7 @@ def test_pocls_threads_have_processors_of_their_own(
 def test_a_cache_that_cannot_be_written_leaves_the_system_as_it_is(
     system: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No error where a folder cannot be made: `tune doctor` tells of it."""
+    """No error where a folder cannot be made: `stridesmith doctor` tells of it."""
     installed(monkeypatch, system / "libwheel.so")
     (system / "cache").write_text("a file where the folder should be")
     drivers.offer()
@@ -154,7 +154,7 @@ def test_each_device_has_a_short_selector_that_finds_it(monkeypatch: pytest.Monk
     for text, target, _ in found:
         assert devices.match_opencl(*text.split(":")[1:]) == target
     assert devices.match_opencl("pocl 6").name == "cpu-Xeon"
-    with pytest.raises(DeviceMissing, match="no OpenCL platform `nvidia`; there are 0: `Intel"):
+    with pytest.raises(DeviceMissing, match=r"no OpenCL platform `nvidia` on this machine, which has `intel` \(Intel"):
         devices.match_opencl("nvidia")
 
 
@@ -201,7 +201,7 @@ def test_a_device_that_gives_no_context_is_listed_with_the_reason(monkeypatch: p
     monkeypatch.setattr(images, "context_to_ask", refuse)
     (_, held, reasons), (_, _, none) = devices.selectors()
     assert held.name == "held" and not held.images and none == []
-    assert "does not answer: clCreateContext failed: OUT_OF_HOST_MEMORY" in reasons[0]
+    assert "does not answer: clCreateContext failed: OUT_OF_HOST_MEMORY" in reasons[0].text
 
 
 @pytest.mark.parametrize(("renamed", "bits"), [(False, 256), (True, 512)])
@@ -216,5 +216,6 @@ def test_a_known_fault_is_avoided_and_told(monkeypatch: pytest.MonkeyPatch, rena
     (_, old, faults), (_, new, none) = devices.selectors()
     assert (old.vector_bits, old.max_vector_bits == 256) == (bits, not renamed) and (renamed or old.registers <= 16)
     assert (new.vector_bits, new.max_vector_bits) == (512, 1024) and none == []
-    assert len(faults) == 1 and "that it does not know for older ones" in faults[0]
-    assert faults[0].endswith("functions get vectors of 256 bits" if renamed else "; vectors of 256 bits are used")
+    assert len(faults) == 1 and "takes the processor for an older one" in faults[0].text
+    assert faults[0].text.endswith(": worked around" if renamed else ": those of 256 bits are used")
+    assert faults[0].is_avoided is renamed

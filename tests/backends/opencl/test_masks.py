@@ -157,7 +157,7 @@ def test_a_condition_of_all_lanes_is_no_branch_there() -> None:
 @needs_device
 @pytest.mark.parametrize("case", [*CASES, "one condition"])
 def test_the_source_for_avx512_computes_the_same_without(case: str) -> None:
-    """What `tune emit` writes may come to a compiler for another CPU, which goes lane by lane."""
+    """What `stridesmith emit` writes may come to a compiler for another CPU, which goes lane by lane."""
     from stridesmith.backends.opencl.runtime import OpenCLExecutable, write_opencl
 
     found = device()
@@ -176,7 +176,7 @@ def test_the_source_for_avx512_computes_the_same_without(case: str) -> None:
 
 
 def test_masks_of_pocl_are_not_longer_than_its_functions_take() -> None:
-    """Its built-in functions get and give 256 bits at most: what `tune emit` writes may be compiled without AVX-512."""
+    """Its built-in functions get and give 256 bits at most: what `emit` writes may be compiled without AVX-512."""
     func = annotated(
         read("""(A: T.Buffer((20,), "float64"), B: T.Buffer((24,), "float64")):
     for io in range(3):

@@ -66,7 +66,8 @@ def test_a_program_is_its_text(asked: list[Any]) -> None:
 def test_a_wrong_option_names_the_nearest() -> None:
     """Nothing is started for an option that does not exist."""
     with pytest.raises(UsageError, match="did you mean 'trials'"):
-        ss.tune("matmul", trial=3)
+        wrong: dict[str, Any] = {"trial": 3}
+        ss.tune("matmul", **wrong)
 
 
 def test_a_target_is_a_class_that_takes_its_text() -> None:

@@ -304,5 +304,5 @@ def test_a_real_kernel_is_loaded_from_a_strangers_log(
 def test_without_any_the_answer_is_the_command_that_makes_one(database: Database) -> None:
     """As before."""
     assert foreign.RACE_SECONDS < 1
-    with pytest.raises(NoRecord, match="tune --workload matmul"):
+    with pytest.raises(NoRecord, match="stridesmith --workload matmul"):
         load(WORK, "cpu", db=str(database.path), threads=1)

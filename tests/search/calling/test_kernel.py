@@ -238,7 +238,7 @@ def test_foreign_arrays_are_used_where_they_are() -> None:
 def test_no_record_is_the_command_that_makes_one(tmp_path: Path) -> None:
     """Exit 3: the text can be pasted into a shell, and no database is created."""
     path = tmp_path / "none.db"
-    with pytest.raises(NoRecord, match="tune --workload matmul --shape m=6,n=7,k=5 --target cpu --db"):
+    with pytest.raises(NoRecord, match="stridesmith --workload matmul --shape m=6,n=7,k=5 --target cpu --db"):
         load(WORK, "cpu", str(path))
     with pytest.raises(NoRecord, match="--interface b=free"):
         load(WORK, "cpu", str(path), interface={"b": "free"})

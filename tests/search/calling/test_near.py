@@ -65,7 +65,7 @@ def test_commands_name_records_that_are_near(
         third = "record 3333333333333333 (3.0 us) by `--target 'opencl:Test Platform:Test GPU'`"
         assert first in text and "--interface b=constant --threads 2" in text
         assert third.replace("'", "") in text.replace("'", "")
-        assert "4444" not in text and "to make one, run `tune" in text
+        assert "4444" not in text and "to make one, run `stridesmith" in text
 
 
 def test_the_options_find_what_they_were_told_for(
@@ -92,4 +92,4 @@ def test_python_names_arguments(db: Path) -> None:
 def test_nothing_near_is_nothing_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty database has the command alone."""
     text = told(("show", "--trace", *SHAPE, "--db", str(tmp_path / "none.db")), capsys)
-    assert "there are others" not in text and "to make one, run `tune --workload matmul" in text
+    assert "there are others" not in text and "to make one, run `stridesmith --workload matmul" in text

@@ -350,7 +350,7 @@ def test_damage_in_a_large_file_is_salvaged_once_it_was_met(path: Path, monkeypa
     monkeypatch.setattr(sqlite_file, "CHECKED_BYTES", 4096)
     with Database(path) as database, pytest.raises(StorageError, match="damaged"):
         list(database.every())
-    with pytest.raises(StorageError, match="`tune` with --db"):
+    with pytest.raises(StorageError, match="`stridesmith` with --db"):
         Database(path, read_only=True)
     with Database(path) as database:
         saved = list(database.every())

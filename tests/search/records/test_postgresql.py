@@ -242,7 +242,7 @@ def test_what_a_server_that_is_down_does_not_take_is_spooled(
 def test_a_role_that_may_only_read_suffices_to_look_up(
     server: Server, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`tune best` finds the record; writing is refused with the reason."""
+    """`stridesmith best` finds the record; writing is refused with the reason."""
     name = url.rpartition("/")[2]
     with Database(url) as database:
         database.put_record(make_record(7.0))

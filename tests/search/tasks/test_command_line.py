@@ -17,11 +17,11 @@ GPU = Target(kind="opencl", platform="Some Vendor", name="GPU 3")
 
 def test_what_names_the_work_is_kept_and_quoted() -> None:
     options = Options(model="net.onnx", input=("x=1x3",), db="my runs.db")
-    assert options.command("show") == "tune show --model net.onnx --input x=1x3 --db 'my runs.db'"
+    assert options.command("show") == "stridesmith show --model net.onnx --input x=1x3 --db 'my runs.db'"
 
 
 def test_a_model_without_fewer_multiplications_is_another_one() -> None:
-    assert Options(model="net.onnx", winograd=False).command() == "tune --model net.onnx --no-winograd"
+    assert Options(model="net.onnx", winograd=False).command() == "stridesmith --model net.onnx --no-winograd"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_model_without_fewer_multiplications_is_another_one() -> None:
 def test_a_password_is_not_repeated(db: str, shown: str) -> None:
     """The message that names the next command may end up in a log; whoever pastes it writes the password again."""
     line = Options(workload="matmul", db=db).command()
-    assert line == f"tune --workload matmul --db {shown}" and "cret" not in line
+    assert line == f"stridesmith --workload matmul --db {shown}" and "cret" not in line
 
 
 @pytest.mark.parametrize(
@@ -52,5 +52,5 @@ def test_a_task_is_named_with_its_device(target: Target, words: str) -> None:
     """Of several OpenCL devices the one that is meant; threads where they are not those that a run takes by itself."""
     work = workload("matmul", m=3)
     line = options_of(work, target, interface_of(work), None).command()
-    assert line == f"tune --workload matmul --shape m=3 {words}"
+    assert line == f"stridesmith --workload matmul --shape m=3 {words}"
     assert options_of(work, target, interface_of(work), "x.db").command() == f"{line} --db x.db"

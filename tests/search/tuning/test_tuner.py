@@ -22,6 +22,7 @@ import pytest
 import synthetic_space as synthetic
 from record_makers import make_record
 
+from stridesmith.backends.host_load import Load
 from stridesmith.errors import (
     DeviceLost,
     Interrupted,
@@ -38,7 +39,7 @@ from stridesmith.search.records.spool import Spool
 from stridesmith.search.records.status import DEVICE_LOST, FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
-from stridesmith.search.tasks.task import Roof, Task, performance
+from stridesmith.search.tasks.task import Roof, Task, caches_of, performance
 from stridesmith.search.tuning import budget, loop, race, tuner
 from stridesmith.search.tuning.loop import CLEARLY
 from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
@@ -806,7 +807,7 @@ def test_what_cannot_be_written_at_the_end_is_in_a_log(
         database.put_records = full  # type: ignore[method-assign]
         monkeypatch.setattr(Spool, "append", lambda self, records: full(records, 0))
         writer.put([record])
-        with pytest.raises(StorageError, match="tune import"):
+        with pytest.raises(StorageError, match="stridesmith import"):
             writer.flush()
     (log,) = tmp_path.glob("stridesmith-unsaved-*.jsonl")
     assert list(read_log(log)) == [record]
@@ -893,6 +894,59 @@ def test_metrics_follow_their_definitions(world: World) -> None:
     assert facts["peak_fraction"] == pytest.approx(facts["gflops"] / 50)
     roof = min(50.0, flops / nbytes * 1.0)
     assert facts["roofline_fraction"] == pytest.approx(facts["gflops"] / roof)
+
+
+@pytest.mark.parametrize(
+    ("caches", "bandwidth", "cached"),
+    [((), 1e9, False), (((1 << 18, 9e9),), 9e9, True), (((1 << 12, 99e9), (1 << 18, 9e9)), 9e9, True),
+     (((1 << 12, 99e9),), 1e9, False), (((1 << 18, 5e8),), 1e9, True)],
+)  # fmt: skip
+def test_the_roof_is_that_of_the_memory_that_the_data_come_from(
+    caches: tuple[tuple[int, float], ...], bandwidth: float, cached: bool, world: World
+) -> None:
+    """The smallest cache that holds all arguments, 200 kB, else memory; no cache is slower than that."""
+    task = replace(world.task)
+    roof = Roof(1e6, 1e9, caches_of(caches))
+    facts = performance(task, 100.0, roof)
+    assert (facts["bandwidth"], facts["cached"]) == (bandwidth, cached)
+    assert facts["roofline_fraction"] == pytest.approx(task.bytes_moved / bandwidth / 100e-6)
+    assert caches_of(roof.to_lists()) == roof.caches
+
+
+def test_a_busy_machine_and_more_threads_than_cores_are_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, as notes, and what others took stands beside the result and in what is stored of the run."""
+    monkeypatch.setattr(tuner, "look", lambda: Load(busy=1.25, stolen=0.0, throttled=False, processors=2))
+    monkeypatch.setattr(tuner, "usable_threads", lambda: 1)
+    monkeypatch.setattr(tuner, "_ray_executor", lambda *_, **__: world.executor)
+    target = replace(world.task.target, kind="cpu", threads=64)
+    task = Task(WORK, target, interface_of(WORK))
+    monkeypatch.setattr(tuner, "resolve", lambda _: task)
+    world.events = []
+    asked = {"workload": "matmul", "db": str(world.path), "mirror": False, "sampler": "random", "trials": 4}
+    tuner.tune(settings(**asked), world.events.append)
+    told = [event["message"] for event in world.of("note")]
+    assert any("other processes keep 1.2 of 2 processors" in note and "`stridesmith doctor`" in note for note in told)
+    assert any("64 threads were asked for, where this process may use 1 cores" in note for note in told)
+    assert world.done["busy"] == 1.25
+    with Database(world.path, read_only=True) as database:
+        assert [facts.busy for facts in database.runs().values()] == [1.25]
+
+
+def test_the_result_tells_its_spread_its_run_and_what_the_search_called_the_best(world: World) -> None:
+    """The middle half of the winner's samples is around its latency."""
+    record = world.run(trials=24)
+    done = world.done
+    assert done["run"] == record.run and done["search_us"] == min(
+        event["latency_us"] for event in world.of("trial") if event["latency_us"] is not None
+    )
+    if len(record.samples) >= 4:
+        assert done["low_us"] <= done["latency_us"] <= done["high_us"]
+
+
+def test_ranks_of_few_candidates_are_not_told(world: World) -> None:
+    """A correlation of two or three says nothing."""
+    world.run(trials=6, sampler="stridesmith", batch=3)
+    assert [event["rank_correlation"] for event in world.of("round")] == [None] * len(world.of("round"))
 
 
 def stored_elsewhere(world: World, **devices: tuple[dict[str, Any], float, list[int]]) -> dict[str, Record]:

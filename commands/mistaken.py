@@ -1,0 +1,89 @@
+"""What a word is that stands where a subcommand was expected, and the command that was probably meant."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import PurePath
+
+from ..errors import did_you_mean
+from ..invocation import COMMAND
+
+FILES = {
+    ".onnx": ("a model", "--model {}", "run {}"),
+    ".py": ("a program", "--script {}", "emit --as-written --script {} -o out/"),
+    ".toml": ("a list of workloads", "--config {}", ""),
+    ".db": ("a database", "best --db {}", "report --db {} -o report.html"),
+    ".jsonl": ("a log of records", "import {}", ""),
+}
+"""What a file with such a name is, and commands that take it."""
+
+
+def no_command(words: Sequence[str], workload: str | None, shape: Sequence[str], known: Collection[str]) -> str:
+    """Why `words`, what is left of a command line, do not begin with a subcommand, and what to write instead.
+
+    `workload` and `shape` are what its options said before.
+    """
+    from .. import configs
+    from ..space.workloads import names
+
+    word = words[0]
+    parameters = [each for each in words if "=" in each and not each.startswith("-")]
+    if word in names():
+        return f"there is no command {word!r}; to tune this workload, run `{_tuned(word, [*shape, *parameters])}`"
+    if "=" in word and not word.startswith("-"):
+        return (
+            f"there is no command {word!r}; all parameters of a workload go into one --shape, with commas between "
+            f"them: `{_tuned(workload or 'NAME', [*shape, *parameters])}`"
+        )
+    if word == "tune":
+        return f"`tune` is the command itself; leave the second one out: `{COMMAND} --workload conv2d`"
+    suffix = PurePath(word).suffix.lower()
+    if suffix in FILES:
+        what, *options = FILES[suffix]
+        asked = " or ".join(f"`{COMMAND} {option.format(shlex.quote(word))}`" for option in options if option)
+        return f"there is no command {word!r}; if this is the file of {what}, run {asked}"
+    if word in configs.suites():
+        return f"there is no command {word!r}, which is a suite: run `{COMMAND} --suite {word}`"
+    if word in configs.presets():
+        return f"there is no command {word!r}, which is a preset: run `{COMMAND} --workload conv2d --preset {word}`"
+    if word.partition(":")[0].lower() in ("cpu", "opencl"):
+        return f"there is no command {word!r}, which is a target: run `{COMMAND} --workload conv2d --target {word}`"
+    return f"there is no command {word!r}{did_you_mean(word, known)}; there are {', '.join(sorted(known))}"
+
+
+EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)$")
+"""How click says that there are words which no option takes."""
+RECORD = re.compile(r"[0-9a-f]{4,16}")
+
+
+def extra_words(message: str, command: str) -> str:
+    """A message of click's about words that `command` does not take, with the option that was probably meant."""
+    found = EXTRA.search(message)
+    if found is None or not command:
+        return message
+    from ..space.workloads import names
+
+    words = found[1].split()
+    word, named = words[0], [each for each in words if each in names()]
+    parameters = [each for each in words if "=" in each]
+    if named or parameters:
+        shape = f" --shape {shlex.quote(','.join(parameters))}" if parameters else ""
+        meant = f"--workload {named[0] if named else 'NAME'}{shape}"
+    elif PurePath(word).suffix.lower() == ".onnx":
+        meant = f"--model {shlex.quote(word)}"
+    elif PurePath(word).suffix.lower() == ".py":
+        meant = f"--script {shlex.quote(word)}"
+    elif PurePath(word).suffix.lower() == ".db":
+        meant = f"--db {shlex.quote(word)}"
+    elif RECORD.fullmatch(word):
+        meant = f"--record {word}"
+    else:
+        return f"`{command}` takes no word {word!r} by itself; `{COMMAND} {command} --help` lists its options"
+    return f"`{command}` takes no word {word!r} by itself; write `{COMMAND} {command} {meant}`"
+
+
+def _tuned(workload: str, parameters: Sequence[str]) -> str:
+    shape = f" --shape {shlex.quote(','.join(parameters))}" if parameters else ""
+    return f"{COMMAND} --workload {workload}{shape}"

@@ -1,0 +1,78 @@
+"""Races of what computes the same: kernels, schedules and functions in turns, with intervals."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stridesmith as ss
+from stridesmith.report import race as module
+from stridesmith.report.race import _results, race
+
+WORK = ss.workload("matmul", m=8, n=16, k=8)
+
+
+def samples(*ratios: float, noise: float = 0.01) -> list[list[list[float]]]:
+    """Races in which each entry takes so many times as long as the first."""
+    random = np.random.default_rng(0)
+    return [
+        [[1e-5 * ratio * float(np.exp(random.normal(0, noise))) for _ in range(20)] for ratio in ratios]
+        for _ in range(7)
+    ]
+
+
+def test_intervals_decide() -> None:
+    """What is certain has a verdict, what noise may explain has none."""
+    found = module.Results(_results(["a", "b", "c", "d"], samples(1.0, 0.8, 1.3, 1.0)))
+    assert [each.verdict for each in found] == ["-", "faster", "slower", "the same"]
+    assert found["b"].low < 0.8 < found["b"].high < 1 and found[0].ratio == 1.0
+    noisy = module.Results(_results(["a", "b"], samples(1.0, 1.02, noise=0.5)))
+    assert noisy["b"].verdict == "unclear"
+    text = repr(found)
+    assert len(text.splitlines()) == 5 and "0.8" in text and "faster" in text
+    assert "<table>" in found._repr_html_()
+    with pytest.raises(KeyError, match="no entry 'x'; there are a, b, c, d"):
+        found["x"]
+
+
+def test_kernels_schedules_and_functions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that waits is slower, with Python's share in its time; each has samples of all races."""
+    monkeypatch.setattr(module, "RACES", 2)
+    sch = ss.Schedule(WORK)
+    sch.vectorize("j")
+    a, b = np.ones((8, 8), np.float32), np.ones((8, 16), np.float32)
+    called: list[Any] = []
+
+    def slow(*given: Any) -> None:
+        called.append(given)
+        time.sleep(1e-3)
+
+    found = race({"mine": sch, "program": WORK.func, "slow": slow}, a, b, seconds=0.2)
+    assert [each.name for each in found] == ["mine", "program", "slow"]
+    assert found["slow"].ratio > 10 and found["slow"].latency_us > 900
+    assert all(given[0] is a and given[1] is b for given in called)
+
+
+@pytest.mark.parametrize(
+    ("entries", "error", "words"),
+    [
+        ({"a": 1}, ss.UsageError, "two entries or more"), ([1, 2], ss.UsageError, "by name"),
+        ({"a": WORK, "b": 5}, TypeError, "'b' is something of type int"),
+        ({"a": WORK, "b": ss.workload("matmul", m=4)}, ss.UsageError, "take and give other things"),
+    ],
+)
+def test_what_cannot_race_is_said(entries: Any, error: type[Exception], words: str) -> None:
+    """Before anything is measured."""
+    with pytest.raises(error, match=words):
+        race(entries)
+
+
+def test_a_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so where it is not there."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ss.ToolMissing, match="pip install pandas"):
+        module.Results(_results(["a", "b"], samples(1.0, 2.0))).to_pandas()
