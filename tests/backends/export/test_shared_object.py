@@ -65,7 +65,8 @@ def test_it_needs_the_c_library_alone(folder: Path) -> None:
     assert undefined <= known | {"__register_atfork", "pthread_atfork"}
     assert "pthread_create" in undefined
     defined = {name for kind, name in rows if kind not in ("U", "w")}
-    service = ("version", "message", "supported", "threads", "set_threads", "release", "pack_w")
+    service = ("version", "message", "supported", "threads", "set_threads", "release", "pack_w", "interface")
+    service += ("bytes_x", "bytes_w", "bytes_y")
     assert defined == {"conv", *(f"conv_{name}" for name in service)}
 
 
