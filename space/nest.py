@@ -268,10 +268,11 @@ def check_still_concurrent(func: PrimFunc, loops: Sequence[For], number: str) ->
 def enclosing_bounds(func: PrimFunc, stmt: Stmt) -> dict[Var, tuple[int, int]]:
     """Inclusive bounds of the loops with constant extents around `stmt`, up to the enclosing block."""
     found = integer_bounds(func)
+    integers = frozenset(found)
     for loop in loops_above(func, stmt):
         extent = getattr(loop.extent, "value", None)
         if isinstance(extent, int):
             found[loop.var] = (0, extent - 1)
-        elif found and free_variables(loop.extent) <= found.keys():
+        elif integers and free_variables(loop.extent) <= integers:
             found |= loop_bounds([loop], func)
     return found

@@ -325,7 +325,7 @@ class ExpressionMaker:
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
         inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", *(3 * ("fma",)), "sin", "cos", "atan")
-        name = self.pick((*EXACT_CALLS, "fmod") if self.exact else (*EXACT_CALLS, "fmod", *inexact))
+        name = self.pick(inexact if not self.exact and self.chance(2) else (*EXACT_CALLS, "fmod"))
         if name == "fmod":
             return Call(name, (a, self.divisor(dtype, depth)), dtype)
         if name in ("log", "rsqrt"):

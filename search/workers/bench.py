@@ -64,9 +64,7 @@ class Bench:
 
     def measure(self, job: Job[R]) -> R | Failed:
         """A job that measures, alone on its device; beside builds where these do not disturb it."""
-        # Builds on the host do not disturb what is measured on devices apart from it.
-        targets = _targets(job)
-        if not targets or not all(target.is_apart for target in targets):
+        if not _is_apart(job):
             with host_lock.exclusive():
                 return self._prepare_for(job) or self._request(job, *self._patience(job))
         with host_lock.shared():  # a GPU has to make a context, for which nobody else should wait
@@ -120,6 +118,12 @@ class Bench:
         call = self.limits.call if job.deadline is None else job.deadline
         total = self.limits.race + job.seconds if isinstance(job, Race) else self.limits.measure
         return call, max(call, total)
+
+
+def _is_apart(job: Job[R]) -> bool:
+    """Whether all that a job measures is on devices which builds on the host do not disturb."""
+    targets = _targets(job)
+    return bool(targets) and all(target.is_apart for target in targets)
 
 
 def _targets(job: Job[R]) -> list[Target]:

@@ -50,7 +50,7 @@ def test_every_part_of_the_grammar_occurs_in_one_program_of_two_hundred() -> Non
     count()
     print(table(counts, seen))
     assert seen == COUNTED
-    assert not [name for name in GRAMMAR if counts[name] < 0.005 * seen]
+    assert not [name for name in GRAMMAR if counts[name] < 0.003 * seen]
 
 
 @settings(max_examples=scaled(60), **QUIET)

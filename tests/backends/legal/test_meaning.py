@@ -99,7 +99,10 @@ def test_candidates_for_devices_mean_the_same(name: str, kind: str) -> None:
     for sketch in (sketches[number] for number in chosen):
         for choice in candidates(sketch, 1):
             scheduled = sketch.schedule(choice).func
-            agree(lowered_for(scheduled, target), target, arguments(scheduled))
+            try:
+                agree(lowered_for(scheduled, target), target, arguments(scheduled))
+            except CodegenError as error:  # what a search counts as refused
+                assert "needs a barrier inside a condition" in str(error)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -214,9 +214,24 @@ def test_let_expressions_may_repeat_what_they_bind() -> None:
     verify(func(Seq((store(index=let), store(index=Binary("+", let, let))))))
 
 
+def test_an_extent_that_no_array_gives_is_refused() -> None:
+    """Rule 15: each integer of extents is a parameter, or stands alone in the shape of one."""
+    found = parse("""
+@T.prim_func
+def main(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n * 2,), "float32")
+    A[0] = T.float32(0)
+""")
+    assert isinstance(found, PrimFunc)
+    with pytest.raises(VerifyError, match="no array gives `n`") as caught:
+        verify(found)
+    assert caught.value.rule == 15
+
+
 def test_every_rule_has_a_refusal() -> None:
     """Each number of the catalogue is the answer to some program here."""
-    here = {rule for rule, _, _ in BROKEN} | {8, 14}
+    here = {rule for rule, _, _ in BROKEN} | {8, 14, 15}
     assert here == {rule.number for rule in RULES}
 
 

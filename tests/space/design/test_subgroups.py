@@ -12,8 +12,8 @@ from subgroup_programs import needs_subgroups, subgroup_device
 
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
+from stridesmith.backends.legal import kernels
 from stridesmith.backends.lower import LoweringError, lower
-from stridesmith.backends.render.opencl import program
 from stridesmith.backends.render.opencl.program import generate as source_of
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
@@ -108,7 +108,7 @@ def test_kernels_with_subgroups_have_no_fences(monkeypatch: pytest.MonkeyPatch) 
     (choice,) = sketch.draw(np.random.default_rng(0), 1, allowed)
     lowered = lower(sketch.schedule(choice).func, device)
     assert "LOAD_AGAIN();" not in source_of(lowered, device).text
-    monkeypatch.setattr(program, "subgroup_size", lambda name, body, items: 0)  # as if there were none
+    monkeypatch.setattr(kernels, "subgroup_loops", lambda kernel: [])  # as if there were none
     assert "LOAD_AGAIN();" in source_of(lowered, device).text
 
 
