@@ -426,7 +426,7 @@ def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest
     """Combinations are measured besides the given layouts, whole models race, and the winner is what is kept."""
     network, target, db, executor = _small(tmp_path, monkeypatch)
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
-    found = tuning.tune_network(network, target, 32, db=db, executor=executor)  # type: ignore[arg-type]
+    found = tuning.tune_network(network, target, 60, db=db, executor=executor)  # type: ignore[arg-type]
     assert set(found.wholes) >= {"agreed"} and len(found.wholes) > 1
     given = drawn(network)
     for name, array in computed(network, given).items():
@@ -454,7 +454,7 @@ def test_a_run_that_is_cut_short_keeps_the_layouts_of_what_it_found(
 
     for _ in range(1 + again):
         with pytest.raises(Interrupted, match=r"what was measured so far .*; its best kernels so far are expected to"):
-            tuning.tune_network(network, target, 32, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
+            tuning.tune_network(network, target, 60, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
     model = compiled(network, target, db)
     assert model.network != network and {kernel.origin for kernel in model.kernels.values()} == {"tuned"}
 
@@ -505,7 +505,7 @@ def test_what_a_first_turn_found_runs(tmp_path: Path, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="what was measured so far"):
-        tuning.tune_network(network, target, 32, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
+        tuning.tune_network(network, target, 60, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
     origins = sorted(kernel.origin for kernel in compiled(network, target, db).kernels.values())
     assert origins == ["estimated", "tuned"]
 
@@ -518,7 +518,7 @@ def test_a_run_that_is_cut_short_at_once_keeps_nothing(tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as raised:
-        tuning.tune_network(network, target, 32, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
+        tuning.tune_network(network, target, 60, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
     assert "expected to" not in str(raised.value)
     with Database(db) as database:
         assert kept(network, target, database) is None
