@@ -290,12 +290,9 @@ def _burst_text(dtype: str, lanes: int, chains: int, dot: DotProduct | None = No
     return declared + text
 
 
-def _resident_text(lanes: int, ways: int, groups: int) -> str:
-    """A task reads its own `groups` of vectors, a power of two of them, in turns; each way has its own sum."""
-    kind, vectors = f"<{lanes} x float>", f"[{ways * lanes} x float]"
-    body = [f"  %x{w} = phi {kind} [ zeroinitializer, %outer ], [ %y{w}, %loop ]" for w in range(ways)]
-    body.append(f"  %at = and i64 %i, {groups - 1}")
-    body.append(f"  %group = getelementptr {vectors}, ptr %own, i64 %at")
+def _added(body: list[str], lanes: int, ways: int) -> list[str]:
+    """Append to a loop's `body` a sum of the vectors of ``%group`` for each way; gives what stores their total."""
+    kind = f"<{lanes} x float>"
     for way in range(ways):
         body.append(f"  %p{way} = getelementptr float, ptr %group, i64 {way * lanes}")
         body.append(f"  %l{way} = load {kind}, ptr %p{way}, align 4")
@@ -305,6 +302,16 @@ def _resident_text(lanes: int, ways: int, groups: int) -> str:
     epilogue.append(f"  %one = extractelement {kind} {total}, i64 0")
     epilogue.append("  %place = getelementptr float, ptr %results, i64 %n")
     epilogue.append("  store float %one, ptr %place, align 4")
+    return epilogue
+
+
+def _resident_text(lanes: int, ways: int, groups: int) -> str:
+    """A task reads its own `groups` of vectors, a power of two of them, in turns; each way has its own sum."""
+    kind, vectors = f"<{lanes} x float>", f"[{ways * lanes} x float]"
+    body = [f"  %x{w} = phi {kind} [ zeroinitializer, %outer ], [ %y{w}, %loop ]" for w in range(ways)]
+    body.append(f"  %at = and i64 %i, {groups - 1}")
+    body.append(f"  %group = getelementptr {vectors}, ptr %own, i64 %at")
+    epilogue = _added(body, lanes, ways)
     return _TASK.format(
         name="resident",
         prologue="  %memory = inttoptr i64 %first to ptr\n  %third = getelementptr i64, ptr %record, i64 2\n"
@@ -321,15 +328,7 @@ def _stream_text(lanes: int) -> str:
     zero = "zeroinitializer"
     body = [f"  %x{w} = phi {kind} [ {zero}, %outer ], [ %y{w}, %loop ]" for w in range(ways)]
     body.append(f"  %group = getelementptr [{ways * lanes} x float], ptr %block, i64 %i")
-    for way in range(ways):
-        body.append(f"  %p{way} = getelementptr float, ptr %group, i64 {way * lanes}")
-        body.append(f"  %l{way} = load {kind}, ptr %p{way}, align 4")
-        body.append(f"  %y{way} = fadd {kind} %x{way}, %l{way}")
-    epilogue: list[str] = []
-    total = _reduced([f"%y{way}" for way in range(ways)], kind, epilogue)
-    epilogue.append(f"  %one = extractelement {kind} {total}, i64 0")
-    epilogue.append("  %place = getelementptr float, ptr %results, i64 %n")
-    epilogue.append("  store float %one, ptr %place, align 4")
+    epilogue = _added(body, lanes, ways)
     return _TASK.format(
         name="stream",
         prologue=f"  %memory = inttoptr i64 %first to ptr\n  %rounds = add i64 0, {4096 // ways}",

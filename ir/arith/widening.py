@@ -29,10 +29,10 @@ def wide_index(expr: Expr, facts: Facts) -> Expr:
         inside = wide_index(expr.a, facts)
         return inside if _holds(inside, expr.dtype, facts) else as_index(expr)
     unlimited: Expr | None = None
-    divides = isinstance(expr, Binary) and expr.op not in ("+", "-", "*") and dtypes.element(expr.dtype) == "uint64"
-    if isinstance(expr, Binary) and divides and not all(_holds(e, dtypes.INDEX, facts) for e in (expr.a, expr.b)):
-        return as_index(expr)  # sums and products are the same modulo 2^64; others want numbers that int64 holds
     if isinstance(expr, Binary):
+        is_same = expr.op in ("+", "-", "*") or dtypes.element(expr.dtype) != "uint64"
+        if not is_same and not all(_holds(side, dtypes.INDEX, facts) for side in (expr.a, expr.b)):
+            return as_index(expr)  # sums and products are the same modulo 2^64; others want numbers that int64 holds
         unlimited = Binary(expr.op, wide_index(expr.a, facts), wide_index(expr.b, facts))
     elif isinstance(expr, Ramp):
         unlimited = Ramp(wide_index(expr.base, facts), wide_index(expr.stride, facts), expr.lanes)
