@@ -97,7 +97,7 @@ def test_rows_come_to_the_same_leaves(
     x[0, 1], x[3] = np.nan, np.inf
     for rows in (1, 9):
         network = tables.network(rows, kinds)
-        text = str(network.nodes[0].func)  # type: ignore[union-attr]
+        text = network.nodes[0].func.script()  # type: ignore[union-attr]
         assert ("bitwise_and" in text) == bool(most)
         np.testing.assert_array_equal(evaluate(network, {"x": x[:rows]})["y"], tables.sums(x[:rows]))
 
@@ -119,6 +119,6 @@ def test_trees_are_masks_where_those_take_less() -> None:
     small, large = drawn([31] * 3, [0]), drawn([2000], [0])
 
     def walks(tables: Tables, rows: int) -> bool:
-        return "walk" in str(replace(tables).network(rows, [0]).nodes[0].func)  # type: ignore[union-attr]
+        return "walk" in replace(tables).network(rows, [0]).nodes[0].func.script()  # type: ignore[union-attr]
 
     assert not walks(small, 64) and walks(large, 64)
