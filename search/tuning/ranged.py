@@ -1,0 +1,380 @@
+"""One search for all shapes of a program whose extents are expressions.
+
+::
+
+    sizes drawn from the ranges
+      -> a search of its own at some of them      anchors, as any program of one shape is searched
+      -> their fastest schedules for all shapes   `general`: proven for all values, or refused
+      -> times of each at all sizes that were drawn
+      -> thresholds                               `variants`: which of them runs for which extents
+      -> one trace                                the primitive `specialize`, where several run
+      -> verified at sizes that nothing has seen, and at both ends
+
+What a search finds is one record: its samples are geometric means over the sizes, each with its share of all draws.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import NoSchedule, UsageError
+from ...ir.ranges import fixed
+from ...ir.size_ranges import Range
+from ...ir.stmt import PrimFunc
+from ..records.record import Record
+from ..records.status import FAILURES
+from ..tasks.task import Task, performance
+from ..workers.protocol import Build, Built, Compiled, Failed, Measured, Race, Raced, Verified, Verify
+from . import events
+from .clock import Clock
+from .events import Emit
+from .general import general
+from .run import fastest, versions
+from .settings import TuneSettings, resolve
+from .sizes import Point, checked_ranges, drawn, takes
+from .tuner import tune as tune_one_shape
+from .variants import Leaf, chosen
+
+if TYPE_CHECKING:
+    from ...ir.target import Target
+    from ...space.design.space import Space
+    from ..workers.executor import Executor
+
+SIZES, MORE_SIZES = 8, 12  # that are drawn from one range, and from several: a choice
+FRESH = 4  # sizes that nothing has measured, at which the result is verified
+ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
+TAKEN = 3  # of the fastest schedules of each anchor
+LIKELY = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
+SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.75  # of the seconds of a run, after which searches and proofs are to be over
+RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """A schedule, which runs at all sizes, or at that one `point` of which it was made; `source` is its record."""
+
+    steps: list[Any]
+    func: PrimFunc
+    source: Record
+    point: Point | None = None
+
+
+def tune(
+    settings: TuneSettings,
+    emit: Emit | None = None,
+    generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None = None,
+) -> Record:
+    """Search for a fast kernel of one shape (see `tuner.tune`), or for one of all shapes that a program takes.
+
+    Raises the errors of the exit codes; UsageError for what a search of ranges is not: on another device than a CPU,
+    for free layouts, of an unbounded range.
+    """
+    task = resolve(settings)
+    if not task.work.func.stated:
+        if settings.likely:
+            raise UsageError(f"--likely is about ranges, and {task.work} has one shape")
+        return tune_one_shape(settings, emit, generate=generate)
+    if task.target.kind != "cpu" or task.is_recorded:
+        raise UsageError(f"{task.work} has ranges, and programs of many shapes run on CPUs, not on {task.target.name}")
+    if free := [name for name, who in task.interface.items() if who == "free"]:
+        raise UsageError(f"`{free[0]}` is free, but kernels of many shapes take it as it is, fixed or constant")
+    if settings.stop_at is not None or settings.pins or settings.trace is not None:
+        raise UsageError("a search for ranges takes neither --stop-at nor --pin nor --trace")
+    ranges = checked_ranges(task.work.func, settings.likely, task.work.sizes)
+    return _Search(settings, task, ranges, emit, generate).run()
+
+
+class _Search:
+    """A search for the ranges of one task."""
+
+    def __init__(
+        self,
+        settings: TuneSettings,
+        task: Task,
+        ranges: Mapping[str, Range],
+        emit: Emit | None,
+        generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None,
+    ) -> None:
+        self.settings, self.task, self.ranges, self.generate = settings, task, ranges, generate
+        self.emit = emit
+        self.clock = Clock(settings.start, settings.seconds)
+        self.trials = 0
+        names = {shown: name for name, shown in task.work.sizes.items()}
+        self.likely = {names.get(name, name): shares for name, shares in settings.likely.items()}
+        count = SIZES if len(ranges) == 1 else MORE_SIZES
+        self.points = drawn(task.work.func, ranges, self.likely, count)
+        if not self.points:
+            raise UsageError(f"nothing within the ranges of {task.work} meets what the program assumes")
+
+    def send(self, event: events.Event) -> None:
+        if self.emit is not None:
+            self.emit(event.to_json())
+
+    def note(self, message: str) -> None:
+        self.send(events.Note(message=message))
+
+    def run(self) -> Record:
+        """All of it; the record of the result, which the database has."""
+        from ..records.database import Database
+
+        settings = self.settings
+        self.note("measured at " + "; ".join(map(str, self.points)))
+        entries = self._entries(self._searched())
+        if not entries:
+            raise NoSchedule(f"no schedule of {self.task.work}: none of one shape was proven for all of them")
+        with contextlib.closing(self._executor()) as executor, contextlib.closing(Database(settings.db)) as database:
+            executor.until = self.clock.deadline()
+            before = database.best(self.task.script, self.task.target, self.task.interface) if settings.resume else None
+            self.send(events.Phase(phase=f"racing {len(entries)} schedules at {len(self.points)} sizes"))
+            kernels = self._built(executor, [(entry.steps, entry.point) for entry in entries])
+            times = self._times(executor, entries, kernels)
+            found = [self._chosen(entries, times), *([before.trace] if before is not None and before.trace else [])]
+            executor.until = None  # what was found is verified, however long that takes
+            record = self._judged(executor, [trace for trace in found if trace is not None], before)
+            database.put_records([record])
+            self._done(record, database.name)
+        return record
+
+    def _executor(self) -> Executor:
+        from ..workers.executor import RayExecutor
+
+        return RayExecutor(None, self.task.target.cores, builders=self.settings.builders, first_here=True)
+
+    # ---------------------------------------------------------------- schedules
+
+    def _anchors(self) -> list[Point]:
+        """The sizes at which there is a search: the likely ones, and some from small to large."""
+        most = FEW_ANCHORS if (self.settings.seconds or math.inf) < SHORT else ANCHORS
+        likely = sorted((p for p in self.points if p.weight >= LIKELY), key=lambda p: -p.weight)[:most]
+        rest = sorted((p for p in self.points if p not in likely), key=self._work)
+        count = min(len(rest), max(most - len(likely), 1))
+        return [*likely, *(rest[(2 * k + 1) * len(rest) // (2 * count)] for k in range(count))]
+
+    def _work(self, point: Point) -> float:
+        """How much there is to do at a size: operations, or elements of arguments where these are none."""
+        work = self.task.work.at(point.values)
+        return work.flops or sum(math.prod(b.shape) for b in work.func.buffers)
+
+    def _searched(self) -> list[tuple[Point, list[Record]]]:
+        """The fastest records of the searches at the anchors, the best first."""
+        from ..records.database import Database
+
+        anchors, settings, found = self._anchors(), self.settings, list[tuple[Point, list[Record]]]()
+        for number, point in enumerate(anchors):
+            work, left = self.task.work.at(point.values), len(anchors) - number
+            self.send(events.Phase(phase=f"searching at {point}"))
+            program: dict[str, Any] = {"workload": None, "params": {}, "script": work.script, "script_name": None}
+            if work.params:
+                program = {"params": dict(work.shape)}
+            limits: dict[str, Any] = {"start": None, "likely": {}, "interface": dict(self.task.interface)}
+            if settings.trial_limit is not None:
+                limits["trials"] = max(1, settings.trial_limit // len(anchors))
+            if self.clock.left is not None and settings.seconds is not None:
+                limits["seconds"] = max(SEARCH_SHARE * settings.seconds - self.clock.seconds, 2.0 * left) / left
+            asked = settings.model_copy(update={**program, **limits})
+            try:
+                tune_one_shape(asked, self._told, generate=self.generate)
+            except NoSchedule as error:
+                self.note(f"{point}: {error}")
+                continue
+            task = resolve(asked)
+            with contextlib.closing(Database(settings.db)) as database:
+                records = database.top(task.script, task.target, task.interface, TAKEN + 2)
+            found.append((point, fastest((r for r in records if r.verified), TAKEN)))
+        return found
+
+    def _told(self, event: dict[str, Any]) -> None:
+        """Events of a search of one shape, but for its beginning and its end."""
+        if event["event"] == "trial":
+            self.trials += 1
+        if self.emit is not None and event["event"] not in ("start", "done"):
+            self.emit(event)
+
+    def _entries(self, found: Sequence[tuple[Point, Sequence[Record]]]) -> list[_Entry]:
+        """The schedules of the searches for all sizes, the best of each anchor first, as far as there is time."""
+        from ...space.errors import ScheduleError
+
+        self.send(events.Phase(phase="proving schedules for all sizes"))
+        func, entries, seen, refused = self.task.work.func, list[_Entry](), set[PrimFunc](), list[str]()
+        until = None if self.settings.seconds is None else GENERAL_SHARE * self.settings.seconds
+        order = [(rank, point, record) for point, records in found for rank, record in enumerate(records)]
+        for rank, point, record in sorted(order, key=lambda item: item[0]):
+            if until is not None and entries and self.clock.seconds > until:
+                self.note("the time for proofs was over before all schedules had been proven for all sizes")
+                break
+            own = fixed(func, {v: point.values[v.name] for v in func.integers})
+            if rank == 0 and point.weight >= LIKELY:
+                entries.append(_Entry(list(record.trace or []), _program(own, record.trace), record, point))
+            try:
+                schedule = general(record.trace or [], own, func)
+            except ScheduleError as error:
+                refused.append(f"{point}, record {record.id}: {error}")
+                continue
+            if schedule.func not in seen:
+                seen.add(schedule.func)
+                entries.append(_Entry(schedule.trace.to_json(), schedule.func, record))
+        if refused:
+            self.note(f"{len(refused)} of {len(order)} schedules are refused for all sizes; the first one at "
+                      f"{refused[0]}")  # fmt: skip
+        return entries if any(entry.point is None for entry in entries) else []
+
+    # ---------------------------------------------------------------- times
+
+    def _built(self, executor: Executor, what: Sequence[tuple[list[Any], Point | None]]) -> list[Compiled | None]:
+        """The kernels of traces, of all shapes or of one; None for one that is not built."""
+        jobs = [
+            Build(script=self.task.script if point is None else self.task.work.at(point.values).script,
+                  target=self.task.target, trace=trace)
+            for trace, point in what
+        ]  # fmt: skip
+        replies = executor.build(jobs)
+        for reply in replies:
+            if isinstance(reply, Failed):
+                self.note(f"a schedule that was proven for all sizes is not built: {reply.status}: {reply.message}")
+        return [reply.kernel if isinstance(reply, Built) else None for reply in replies]
+
+    def _at(self, kernel: Compiled, func: PrimFunc, point: Point) -> Compiled:
+        """The kernel of a scheduled program for one size."""
+        from ...backends.data import arguments_of
+
+        values = {v: point.values[v.name] for v in func.integers}
+        return Compiled(kernel.artifact, arguments_of(fixed(func, values)), tuple(values[v] for v in func.sizes))
+
+    def _times(
+        self, executor: Executor, entries: Sequence[_Entry], kernels: Sequence[Compiled | None]
+    ) -> dict[int, dict[Point, float]]:
+        """Seconds of the schedules at the sizes that were drawn, in turns at each."""
+        times = {number: dict[Point, float]() for number in range(len(entries))}
+        for point in self.points:
+            racing = {
+                number: kernel if entry.point is not None else self._at(kernel, entry.func, point)
+                for number, (entry, kernel) in enumerate(zip(entries, kernels, strict=True))
+                if kernel is not None and entry.point in (None, point)
+            }
+            for number, result in zip(racing, self._raced(executor, list(racing.values()), point), strict=True):
+                if isinstance(result, Measured):
+                    times[number][point] = sorted(result.samples)[len(result.samples) // 2]
+                else:
+                    self.note(f"record {entries[number].source.id}, proven for all sizes, fails at {point}: "
+                              f"{result.status}: {result.message}")  # fmt: skip
+        return times
+
+    def _raced(self, executor: Executor, kernels: Sequence[Compiled], point: Point) -> Sequence[Measured | Failed]:
+        """Kernels verified and timed in turns at one size."""
+        limit = self.settings.seconds
+        seconds = RACE_SECONDS if limit is None else min(RACE_SECONDS, RACE_SHARE * limit / len(self.points))
+        task = Task(self.task.work.at(point.values), self.task.target, self.task.interface)
+        job = Race(kernels=tuple(kernels), work=task.name, seed=self.settings.seed, called=task.called,
+                   seconds=seconds, roof=False, first=True)  # fmt: skip
+        reply = executor.measure([job])[0]
+        return reply.results if isinstance(reply, Raced) else [reply] * len(kernels)
+
+    # ---------------------------------------------------------------- the result
+
+    def _chosen(self, entries: Sequence[_Entry], times: Mapping[int, Mapping[Point, float]]) -> list[Any] | None:
+        """The trace of the variants, all of which give the parameters the same layouts; None where nothing runs."""
+        best: list[Leaf] = []
+        for layouts in {entry.func.layouts for entry in entries}:
+            alike = [number for number, entry in enumerate(entries) if entry.func.layouts == layouts]
+            everywhere = [number for number in alike if entries[number].point is None]
+            leaves = chosen({n: times[n] for n in alike}, self.ranges, self.points, everywhere)
+            if leaves and (not best or sum(leaf.cost for leaf in leaves) < sum(leaf.cost for leaf in best)):
+                best = leaves
+        if not best:
+            return None
+        self.note("; ".join(
+            f"{_told(leaf.box, self.task.work.sizes)}: the schedule of record {entries[leaf.choice].source.id}"
+            for leaf in best
+        ))  # fmt: skip
+        if len(best) == 1:
+            return entries[best[0].choice].steps
+        rest = max((leaf for leaf in best if entries[leaf.choice].point is None), key=lambda leaf: len(leaf.points))
+        cases = [
+            [{name: [numbers.low, numbers.high] for name, numbers in leaf.box.items() if numbers != self.ranges[name]},
+             entries[leaf.choice].steps]
+            for leaf in best if leaf is not rest
+        ]  # fmt: skip
+        return [["specialize", {"cases": [*cases, [{}, entries[rest.choice].steps]]}]]
+
+    def _judged(self, executor: Executor, traces: Sequence[list[Any]], before: Record | None) -> Record:
+        """The fastest of the traces, verified at fresh sizes and at the ends, with its times at those that were drawn.
+
+        Raises NoSchedule where none holds.
+        """
+        self.send(events.Phase(phase="final race"))
+        kernels = self._built(executor, [(trace, None) for trace in traces])
+        right = [
+            (trace, kernel, func) for trace, kernel in zip(traces, kernels, strict=True)
+            if kernel is not None and self._is_right(executor, kernel, func := _program(self.task.work.func, trace))
+        ]  # fmt: skip
+        samples: list[list[float]] = [[] for _ in right]
+        error = 0.0
+        for point in self.points if right else ():
+            results = self._raced(executor, [self._at(kernel, func, point) for _, kernel, func in right], point)
+            for mine, result in zip(samples, results, strict=True):
+                if not isinstance(result, Measured):
+                    raise NoSchedule(f"the kernel for {self.task.work} fails at {point}: {result.message}")
+                error = max(error, result.max_abs_error or 0.0)
+                logs = [point.weight * math.log(seconds) for seconds in result.samples]
+                mine[:] = [a + b for a, b in zip(mine, logs, strict=False)] if mine else logs
+        if not right:
+            raise NoSchedule(f"no schedule of {self.task.work} is right at all sizes")
+        best = min(range(len(right)), key=lambda number: sorted(samples[number])[len(samples[number]) // 2])
+        task, trace = self.task, right[best][0]
+        record = Record(
+            script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
+            interface=task.interface, target=task.target.to_json(), trace=trace, sketch="ranges",
+            seed=self.settings.seed, versions={**versions(task), "sizes": "; ".join(map(str, self.points))[:200]},
+            status="infrastructure",
+        )  # fmt: skip
+        if before is not None and trace == before.trace:
+            record = record.changed(id=before.id)
+        return record.measured([math.exp(sample) for sample in samples[best]], error, "race")
+
+    def _is_right(self, executor: Executor, kernel: Compiled, func: PrimFunc) -> bool:
+        """Whether a kernel is right at the ends of the ranges and at sizes that nothing has measured."""
+        known = [p.values for p in self.points]
+        fresh = drawn(self.task.work.func, self.ranges, {}, FRESH, skip=1000)
+        ends = [Point({name: numbers.ends[end] for name, numbers in self.ranges.items()}) for end in (0, -1)]
+        taken = [p for p in (*ends, *fresh) if p.values not in known and takes(self.task.work.func, p.values)]
+        jobs = [
+            Verify(kernel=self._at(kernel, func, p), work=Task(self.task.work.at(p.values), self.task.target,
+                   self.task.interface).name, seed=self.settings.seed + 1)
+            for p in taken
+        ]  # fmt: skip
+        replies = executor.measure(jobs)
+        for point, reply in zip(taken, replies, strict=True):
+            if not isinstance(reply, Verified):
+                self.note(f"the kernel for all sizes is not right at {point}: {reply.status}: {reply.message}")
+        return all(isinstance(reply, Verified) for reply in replies)
+
+    def _done(self, record: Record, name: str) -> None:
+        assert record.latency_us is not None
+        low, high = record.middle_us or (None, None)
+        logs = [(p.weight, self.task.work.at(p.values).flops) for p in self.points]
+        flops = math.exp(sum(weight * math.log(count) for weight, count in logs)) if all(c for _, c in logs) else 0.0
+        told = performance(self.task, record.latency_us, None)
+        self.send(events.Finish(
+            **self.task.identity(), **{**told, "gflops": flops / record.latency_us * 1e-3},
+            latency_us=record.latency_us, low_us=low, high_us=high, search_us=None, busy=None, baseline_us=None,
+            trials=self.trials, failed=dict.fromkeys(FAILURES, 0), duplicates=0, seconds=self.clock.seconds,
+            activities=self.clock.spent, stopped_by="seconds" if self.settings.seconds is not None else "trials",
+            sampler=self.settings.sampler, seed=self.settings.seed, verified=record.verified,
+            max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},
+        ))  # fmt: skip
+
+
+
+def _program(func: PrimFunc, trace: list[Any] | None) -> PrimFunc:
+    """The program with a trace applied."""
+    from ...space.schedule import Trace
+
+    return Trace.from_json(trace or []).replay(func).func
+
+
+def _told(box: Mapping[str, Range], names: Mapping[str, str]) -> str:
+    return ", ".join(f"{names.get(name, name)}={numbers}" for name, numbers in box.items())
