@@ -481,7 +481,7 @@ class RangedKernel(Kernel):
                 sizes = [values[v] for v in self._func.sizes]
                 code = self._executable.at([a.physical_shape for a in signature], sizes) if sizes else self._executable
                 kernel = self._known[key] = Kernel(code, signature, self.interface, self._packed)
-                kernel.given = fixed(self.given, values)
+                kernel.given = None if self.given is None else fixed(self.given, values)
                 kernel.about = self.about
                 if len(self._known) > SHAPES:
                     self._known.popitem(last=False)

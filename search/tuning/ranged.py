@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,15 +28,16 @@ from ...ir.size_ranges import Range
 from ...ir.stmt import PrimFunc
 from ..records.record import Record
 from ..records.status import FAILURES
-from ..tasks.task import Task, performance
-from ..workers.protocol import Build, Built, Compiled, Failed, Measured, Race, Raced, Verified, Verify
+from ..tasks.task import performance
+from ..workers.protocol import Build, Built, Compiled, Failed, Measured
 from . import events
+from .at_sizes import Check, Do, Sizes, Turns, at_point
 from .clock import Clock
 from .events import Emit
 from .general import general
 from .run import fastest, versions
 from .settings import TuneSettings, resolve
-from .sizes import Point, checked_ranges, drawn, takes
+from .sizes import Point
 from .tuner import tune as tune_one_shape
 from .variants import Leaf, chosen
 
@@ -44,11 +46,9 @@ if TYPE_CHECKING:
     from ...space.design.space import Space
     from ..workers.executor import Executor
 
-SIZES, MORE_SIZES = 8, 12  # that are drawn from one range, and from several: a choice
-FRESH = 4  # sizes that nothing has measured, at which the result is verified
 ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
 TAKEN = 3  # of the fastest schedules of each anchor
-LIKELY = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
+OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
 SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.75  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
 
@@ -84,8 +84,7 @@ def tune(
         raise UsageError(f"`{free[0]}` is free, but kernels of many shapes take it as it is, fixed or constant")
     if settings.stop_at is not None or settings.pins or settings.trace is not None:
         raise UsageError("a search for ranges takes neither --stop-at nor --pin nor --trace")
-    ranges = checked_ranges(task.work.func, settings.likely, task.work.sizes)
-    return _Search(settings, task, ranges, emit, generate).run()
+    return _Search(settings, Sizes.of(task, settings.likely), emit, generate).run()
 
 
 class _Search:
@@ -94,21 +93,16 @@ class _Search:
     def __init__(
         self,
         settings: TuneSettings,
-        task: Task,
-        ranges: Mapping[str, Range],
+        sizes: Sizes,
         emit: Emit | None,
         generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None,
     ) -> None:
-        self.settings, self.task, self.ranges, self.generate = settings, task, ranges, generate
-        self.emit = emit
+        self.settings, self.sizes, self.task, self.generate, self.emit = settings, sizes, sizes.task, generate, emit
         self.clock = Clock(settings.start, settings.seconds)
-        self.trials = 0
-        names = {shown: name for name, shown in task.work.sizes.items()}
-        self.likely = {names.get(name, name): shares for name, shares in settings.likely.items()}
-        count = SIZES if len(ranges) == 1 else MORE_SIZES
-        self.points = drawn(task.work.func, ranges, self.likely, count)
-        if not self.points:
-            raise UsageError(f"nothing within the ranges of {task.work} meets what the program assumes")
+        self.points, self.trials = sizes.points, 0
+        limit = settings.seconds
+        seconds = RACE_SECONDS if limit is None else min(RACE_SECONDS, RACE_SHARE * limit / len(self.points))
+        self.turns = Turns(settings.seed, seconds)
 
     def send(self, event: events.Event) -> None:
         if self.emit is not None:
@@ -149,7 +143,7 @@ class _Search:
     def _anchors(self) -> list[Point]:
         """The sizes at which there is a search: the likely ones, and some from small to large."""
         most = FEW_ANCHORS if (self.settings.seconds or math.inf) < SHORT else ANCHORS
-        likely = sorted((p for p in self.points if p.weight >= LIKELY), key=lambda p: -p.weight)[:most]
+        likely = sorted((p for p in self.points if p.weight >= OFTEN), key=lambda p: -p.weight)[:most]
         rest = sorted((p for p in self.points if p not in likely), key=self._work)
         count = min(len(rest), max(most - len(likely), 1))
         return [*likely, *(rest[(2 * k + 1) * len(rest) // (2 * count)] for k in range(count))]
@@ -207,7 +201,7 @@ class _Search:
                 self.note("the time for proofs was over before all schedules had been proven for all sizes")
                 break
             own = fixed(func, {v: point.values[v.name] for v in func.integers})
-            if rank == 0 and point.weight >= LIKELY:
+            if rank == 0 and point.weight >= OFTEN:
                 entries.append(_Entry(list(record.trace or []), _program(own, record.trace), record, point))
             try:
                 schedule = general(record.trace or [], own, func)
@@ -237,13 +231,6 @@ class _Search:
                 self.note(f"a schedule that was proven for all sizes is not built: {reply.status}: {reply.message}")
         return [reply.kernel if isinstance(reply, Built) else None for reply in replies]
 
-    def _at(self, kernel: Compiled, func: PrimFunc, point: Point) -> Compiled:
-        """The kernel of a scheduled program for one size."""
-        from ...backends.data import arguments_of
-
-        values = {v: point.values[v.name] for v in func.integers}
-        return Compiled(kernel.artifact, arguments_of(fixed(func, values)), tuple(values[v] for v in func.sizes))
-
     def _times(
         self, executor: Executor, entries: Sequence[_Entry], kernels: Sequence[Compiled | None]
     ) -> dict[int, dict[Point, float]]:
@@ -251,27 +238,18 @@ class _Search:
         times = {number: dict[Point, float]() for number in range(len(entries))}
         for point in self.points:
             racing = {
-                number: kernel if entry.point is not None else self._at(kernel, entry.func, point)
+                number: kernel if entry.point is not None else at_point(kernel, entry.func, point)
                 for number, (entry, kernel) in enumerate(zip(entries, kernels, strict=True))
                 if kernel is not None and entry.point in (None, point)
             }
-            for number, result in zip(racing, self._raced(executor, list(racing.values()), point), strict=True):
+            results = self.sizes.raced(_through(executor), list(racing.values()), point, self.turns)
+            for number, result in zip(racing, results, strict=True):
                 if isinstance(result, Measured):
-                    times[number][point] = sorted(result.samples)[len(result.samples) // 2]
+                    times[number][point] = statistics.median(result.samples)
                 else:
                     self.note(f"record {entries[number].source.id}, proven for all sizes, fails at {point}: "
                               f"{result.status}: {result.message}")  # fmt: skip
         return times
-
-    def _raced(self, executor: Executor, kernels: Sequence[Compiled], point: Point) -> Sequence[Measured | Failed]:
-        """Kernels verified and timed in turns at one size."""
-        limit = self.settings.seconds
-        seconds = RACE_SECONDS if limit is None else min(RACE_SECONDS, RACE_SHARE * limit / len(self.points))
-        task = Task(self.task.work.at(point.values), self.task.target, self.task.interface)
-        job = Race(kernels=tuple(kernels), work=task.name, seed=self.settings.seed, called=task.called,
-                   seconds=seconds, roof=False, first=True)  # fmt: skip
-        reply = executor.measure([job])[0]
-        return reply.results if isinstance(reply, Raced) else [reply] * len(kernels)
 
     # ---------------------------------------------------------------- the result
 
@@ -281,7 +259,7 @@ class _Search:
         for layouts in {entry.func.layouts for entry in entries}:
             alike = [number for number, entry in enumerate(entries) if entry.func.layouts == layouts]
             everywhere = [number for number in alike if entries[number].point is None]
-            leaves = chosen({n: times[n] for n in alike}, self.ranges, self.points, everywhere)
+            leaves = chosen({n: times[n] for n in alike}, self.sizes.ranges, self.points, everywhere)
             if leaves and (not best or sum(leaf.cost for leaf in leaves) < sum(leaf.cost for leaf in best)):
                 best = leaves
         if not best:
@@ -293,8 +271,9 @@ class _Search:
         if len(best) == 1:
             return entries[best[0].choice].steps
         rest = max((leaf for leaf in best if entries[leaf.choice].point is None), key=lambda leaf: len(leaf.points))
+        whole = self.sizes.ranges
         cases = [
-            [{name: [numbers.low, numbers.high] for name, numbers in leaf.box.items() if numbers != self.ranges[name]},
+            [{name: [own.low, own.high] for name, own in leaf.box.items() if own != whole[name]},
              entries[leaf.choice].steps]
             for leaf in best if leaf is not rest
         ]  # fmt: skip
@@ -307,59 +286,37 @@ class _Search:
         """
         self.send(events.Phase(phase="final race"))
         kernels = self._built(executor, [(trace, None) for trace in traces])
-        right = [
-            (trace, kernel, func) for trace, kernel in zip(traces, kernels, strict=True)
-            if kernel is not None and self._is_right(executor, kernel, func := _program(self.task.work.func, trace))
-        ]  # fmt: skip
-        samples: list[list[float]] = [[] for _ in right]
-        error = 0.0
-        for point in self.points if right else ():
-            results = self._raced(executor, [self._at(kernel, func, point) for _, kernel, func in right], point)
-            for mine, result in zip(samples, results, strict=True):
-                if not isinstance(result, Measured):
-                    raise NoSchedule(f"the kernel for {self.task.work} fails at {point}: {result.message}")
-                error = max(error, result.max_abs_error or 0.0)
-                logs = [point.weight * math.log(seconds) for seconds in result.samples]
-                mine[:] = [a + b for a, b in zip(mine, logs, strict=False)] if mine else logs
-        if not right:
-            raise NoSchedule(f"no schedule of {self.task.work} is right at all sizes")
-        best = min(range(len(right)), key=lambda number: sorted(samples[number])[len(samples[number]) // 2])
-        task, trace = self.task, right[best][0]
+        right: list[tuple[list[Any], Compiled, PrimFunc]] = []
+        for trace, kernel in zip(traces, kernels, strict=True):
+            func = _program(self.task.work.func, trace)
+            wrong = kernel and self.sizes.wrong(_checking(executor), kernel, func, self.settings.seed + 1)
+            if wrong:
+                self.note(f"a kernel for all sizes does not hold {wrong.message} ({wrong.status})")
+            elif kernel is not None:
+                right.append((trace, kernel, func))
+        results = self.sizes.samples(_through(executor), [(kernel, func) for _, kernel, func in right], self.turns)
+        held = [(result, trace) for result, (trace, _, _) in zip(results, right, strict=True)
+                if isinstance(result, Measured)]  # fmt: skip
+        if not held:
+            failed = "; ".join(f"{r.status}: {r.message}" for r in results if isinstance(r, Failed))
+            raise NoSchedule(f"no schedule of {self.task.work} holds at all sizes{f': {failed}' if failed else ''}")
+        best, trace = min(held, key=lambda item: statistics.median(item[0].samples))
+        task = self.task
         record = Record(
             script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
             interface=task.interface, target=task.target.to_json(), trace=trace, sketch="ranges",
-            seed=self.settings.seed, versions={**versions(task), "sizes": "; ".join(map(str, self.points))[:200]},
-            status="infrastructure",
+            seed=self.settings.seed, versions={**versions(task), **self.sizes.versions}, status="infrastructure",
         )  # fmt: skip
         if before is not None and trace == before.trace:
             record = record.changed(id=before.id)
-        return record.measured([math.exp(sample) for sample in samples[best]], error, "race")
-
-    def _is_right(self, executor: Executor, kernel: Compiled, func: PrimFunc) -> bool:
-        """Whether a kernel is right at the ends of the ranges and at sizes that nothing has measured."""
-        known = [p.values for p in self.points]
-        fresh = drawn(self.task.work.func, self.ranges, {}, FRESH, skip=1000)
-        ends = [Point({name: numbers.ends[end] for name, numbers in self.ranges.items()}) for end in (0, -1)]
-        taken = [p for p in (*ends, *fresh) if p.values not in known and takes(self.task.work.func, p.values)]
-        jobs = [
-            Verify(kernel=self._at(kernel, func, p), work=Task(self.task.work.at(p.values), self.task.target,
-                   self.task.interface).name, seed=self.settings.seed + 1)
-            for p in taken
-        ]  # fmt: skip
-        replies = executor.measure(jobs)
-        for point, reply in zip(taken, replies, strict=True):
-            if not isinstance(reply, Verified):
-                self.note(f"the kernel for all sizes is not right at {point}: {reply.status}: {reply.message}")
-        return all(isinstance(reply, Verified) for reply in replies)
+        return record.measured(best.samples, best.max_abs_error, "race")
 
     def _done(self, record: Record, name: str) -> None:
         assert record.latency_us is not None
         low, high = record.middle_us or (None, None)
-        logs = [(p.weight, self.task.work.at(p.values).flops) for p in self.points]
-        flops = math.exp(sum(weight * math.log(count) for weight, count in logs)) if all(c for _, c in logs) else 0.0
         told = performance(self.task, record.latency_us, None)
         self.send(events.Finish(
-            **self.task.identity(), **{**told, "gflops": flops / record.latency_us * 1e-3},
+            **self.task.identity(), **{**told, "gflops": self.sizes.gflops(record.latency_us)},
             latency_us=record.latency_us, low_us=low, high_us=high, search_us=None, busy=None, baseline_us=None,
             trials=self.trials, failed=dict.fromkeys(FAILURES, 0), duplicates=0, seconds=self.clock.seconds,
             activities=self.clock.spent, stopped_by="seconds" if self.settings.seconds is not None else "trials",
@@ -367,6 +324,14 @@ class _Search:
             max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},
         ))  # fmt: skip
 
+
+
+def _through(executor: Executor) -> Do:
+    return lambda job: executor.measure([job])[0]
+
+
+def _checking(executor: Executor) -> Check:
+    return lambda job: executor.measure([job])[0]
 
 
 def _program(func: PrimFunc, trace: list[Any] | None) -> PrimFunc:

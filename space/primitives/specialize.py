@@ -45,14 +45,15 @@ def specialize(func: PrimFunc, cases: Sequence[Sequence[Any]]) -> Result:
     known = [s for s in top if isinstance(s, Assume)]
     made = [_scheduled(func, ranges, steps, number) for number, (ranges, steps) in enumerate(found, 1)]
     last, taken = made[-1], names(func)
-    result: Stmt | None = None
-    for number, (ranges, _) in reversed(list(enumerate(found))):
-        if (made[number].layouts, made[number].attrs) != (last.layouts, last.attrs):
+    bodies: list[Stmt] = []
+    for number, one in enumerate(made, 1):
+        if (one.layouts, one.attrs) != (last.layouts, last.attrs):
             raise ScheduleError("(4) case {number} gives the parameters of `{name}` other layouts than the last one",
-                                number=number + 1, name=func.name)  # fmt: skip
-        stmt = copied(_body(made[number], last, fresh("case", taken)), taken)
-        result = stmt if result is None else If(all_of(_conditions(func, ranges)), stmt, result)
-    assert result is not None
+                                number=number, name=func.name)  # fmt: skip
+        bodies.append(copied(_body(one, last, fresh("case", taken)), taken))
+    result = bodies.pop()
+    for (ranges, _), body in zip(reversed(found[:-1]), reversed(bodies), strict=True):
+        result = If(all_of(_conditions(func, ranges)), body, result)
     root = replace(func.body, allocs=(), body=seq([*known, result]))
     return replace(last, body=root), None
 
