@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-DEFAULT_SECONDS = 600.0  # of `tune --model` without a limit, a choice
+DEFAULT_SECONDS = 600.0  # of `stridesmith --model` without a limit, a choice
 MEASURING, MOST_MEASURING = 0.05, 1.0  # of the seconds, and seconds, for a last measurement of the whole
 OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
 OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "from_file", "dry_run")
@@ -191,16 +191,14 @@ def _target(options: Options) -> Target:
 
 
 def _network(options: Options, target: Target, output: Output, tuning: bool = False) -> Network:
-    from ..models.api import fastest_of, forms
-    from ..models.fallback import check_fallback, with_fallback
+    from ..models.api import Reading, read_as
     from ..models.network import REFERENCE
 
-    fallback = options.fallback or REFERENCE
-    check_fallback(fallback)
     output.line(f"stridesmith: reading {options.model}")
-    given, precision = inputs_of(options.input), options.precision or "float32"
-    made = forms(options.model or "", target, given, options.winograd, precision)
-    return with_fallback(fastest_of(made, target, options.db, tuning), fallback, target.threads)
+    how = Reading(
+        inputs_of(options.input), options.winograd, options.precision or "float32", options.fallback or REFERENCE
+    )
+    return read_as(options.model or "", target, how, options.db, tuning)
 
 
 def _model(options: Options, network: Network, target: Target, output: Output) -> Model:

@@ -65,7 +65,6 @@ MANY = {
     "backends/render/opencl/masks.py:write_under",
     "commands/calls.py:compile",
     "commands/calls.py:tune",
-    "models/api.py:compile",
     "models/operators/products.py:product_of",
     "models/operators/reductions.py:add_reduction",
     "models/operators/resizing.py:_along",
