@@ -102,9 +102,9 @@ def tune(
     begun = time.monotonic() if start is None else start
     named = {
         "trials": trials, "seconds": seconds, "stop_at": stop_at, "db": db, "dtype": dtype, "interface": interface,
-        "threads": threads, "pins": None if pins is None else dict(pins), "sampler": sampler, "address": address,
-        "trace": trace, "builders": builders, "batch": batch, "finalists": finalists, "race_seconds": race_seconds,
-        "mirror": mirror,
+        "threads": threads, "pins": dict(pins) if isinstance(pins, Mapping) else pins, "sampler": sampler,
+        "address": address, "trace": trace, "builders": builders, "batch": batch, "finalists": finalists,
+        "race_seconds": race_seconds, "mirror": mirror,
     }  # fmt: skip
     options = {name: value for name, value in named.items() if value is not None}
     has_limit = not (trials is None and seconds is None and stop_at is None)
