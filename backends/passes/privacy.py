@@ -20,7 +20,7 @@ from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.dataflow.meets import are_determined
-from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, reads_memory, substitute
+from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, free_variables, reads_memory, substitute
 from ...ir.stmt import For, memories_read, memories_written
 from .scopes import Access
 
@@ -58,7 +58,10 @@ def _exactly(reader: Access, cond: Expr) -> bool:
     """Whether `cond` holds wherever `reader` runs, by exact sets; False where they cannot tell."""
     from ...ir.affine import sets
 
-    dims = tuple((loop.var, loop.extent) for loop in reader.loops)
+    loops = tuple((loop.var, loop.extent) for loop in reader.loops)
+    bound = {v for v, _ in loops}
+    inside = {v for e in (cond, *reader.conditions, *(extent for _, extent in loops)) for v in free_variables(e)}
+    dims = (*((v, None) for v in sorted(inside - bound, key=lambda v: v.name)), *loops)
     try:
         return bool(sets.implies(sets.Domain(dims, reader.conditions).relaxed(), cond))
     except (sets.NotAffine, sets.Unknown):

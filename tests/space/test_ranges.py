@@ -168,13 +168,12 @@ def test_tiles_are_computed_over_the_end_into_memory_that_is_ours() -> None:
     sch.cache_read("C", 0, "global")
     sch.transform_layout("C", "C_global", lambda i, j: [i // 2, j, i % 2], "undef", multiples=[3, 1, 1])
     sch.transform_layout("C", "A_global", lambda i, k: [i // 2, k, i % 2], 0, multiples=[3, 1, 1], rewrite_loops=True)
-    print(sch.func.script())
     i, j, k = loops(sch)
     i0, i1 = sch.split(i, [None, 6])
     sch.reorder(i0, j, k, i1)
     assert f"T.where({i0} * 6 + {i1} < n)" in sch.func.script()
     sch.remove_branching_through_overcompute("C", loops=[i1])
-    assert "T.where" not in sch.func.script()
+    assert f"T.where({i0} * 6 + {i1} < n)" not in sch.func.script()
     for n, m in ((1, 1), (5, 2), (6, 3), (7, 1), (64, 8)):
         product(sch.func, n, m)
 
