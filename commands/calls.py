@@ -1,6 +1,6 @@
 """`ss.tune` and `ss.compile`: searches from Python, with every parameter by name and with a display.
 
-What they do is in `search.calling.api` and `models.api`, which show nothing.
+What they do is in `search.calling.api`, `models.api` and `models.tuning`, which show nothing.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def tune(
     begun = time.monotonic() if start is None else start
     named = {
         "trials": trials, "seconds": seconds, "stop_at": stop_at, "db": db, "dtype": dtype, "interface": interface,
-        "threads": threads, "pins": None if pins is None else dict(pins), "sampler": sampler, "address": address,
-        "trace": trace, "builders": builders, "batch": batch, "finalists": finalists, "race_seconds": race_seconds,
-        "mirror": mirror,
+        "threads": threads, "pins": dict(pins) if isinstance(pins, Mapping) else pins, "sampler": sampler,
+        "address": address, "trace": trace, "builders": builders, "batch": batch, "finalists": finalists,
+        "race_seconds": race_seconds, "mirror": mirror,
     }  # fmt: skip
     options = {name: value for name, value in named.items() if value is not None}
     has_limit = not (trials is None and seconds is None and stop_at is None)
@@ -157,18 +157,21 @@ def compile(
     What has no program here runs by the reference implementation of ONNX, or, where `fallback` says ``onnxruntime``, by
     ONNX Runtime as far as that knows it (`models.fallback`).
     """
-    from ..models.api import compile as run
+    from ..models.api import Reading, compiled, read_as
+    from ..models.inputs import Given
+    from ..models.tuning import tune_network
+    from ..search.tasks.device import Device
 
-    def made(told: Emit | None) -> Model:
-        return run(
-            source, target, seconds=seconds, inputs=inputs, values=values, db=db, threads=threads, seed=seed,
-            address=address, winograd=winograd, precision=precision, fallback=fallback, emit=told,
-        )  # fmt: skip
-
+    begun = time.monotonic()
+    how = Reading(Given(inputs or {}, values or {}), winograd, precision, fallback)
+    device = Device.here(target, threads)
     if not seconds:
-        return made(emit)
+        return compiled(read_as(source, device, how, db), device, db)
     from .models import ModelState
 
-    state = ModelState(f"tuning {_shown(source)} for {target}", limit_seconds=seconds)
+    state = ModelState(f"tuning {_shown(source)} for {target}", limit_seconds=seconds, started=begun)
     with watching(progress, state, emit) as told:
-        return made(told)
+        network = read_as(source, device, how, db, tuning=True)
+        return tune_network(
+            network, device, seconds, db=db, seed=seed, address=address, start=begun, emit=told
+        ).model

@@ -93,8 +93,12 @@ def settings(**options: Any) -> TuneSettings:
     try:
         return TuneSettings(**options)
     except ValidationError as error:
-        parts = [_complaint(e) for e in error.errors(include_url=False)]
-        raise UsageError("; ".join(dict.fromkeys(parts))) from None
+        deepest: dict[str, Any] = {}  # of a value that none of several types takes, what is said of its innermost part
+        for each in error.errors(include_url=False):
+            option = str(each["loc"][0]) if each["loc"] else str(each["msg"])
+            if option not in deepest or len(each["loc"]) > len(deepest[option]["loc"]):
+                deepest[option] = each
+        raise UsageError("; ".join(_complaint(each) for each in deepest.values())) from None
 
 
 def _complaint(error: Any) -> str:
