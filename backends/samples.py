@@ -37,7 +37,7 @@ from .passes.roundings import is_step
 Arrays: TypeAlias = Mapping[str, Array]
 Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
 
-EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "nearbyint", "fma")
+EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "nearbyint", "round", "trunc", "copysign", "fma")
 INTEGERS = ((4, 1.0), (2, 1.0), (1, 1.0), (1, 1 / 4), (1, 1 / 16), (1, 1 / 64))
 """The largest of the integers that are tried one after the other, and the share of them that are not 0."""
 LONGEST = 1 << 40

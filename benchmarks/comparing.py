@@ -1,8 +1,8 @@
-"""Is `tune compare` fooled by noise, and does it find a real change?
+"""Is `stridesmith compare` fooled by noise, and does it find a real change?
 
     python benchmarks/comparing.py                      equal and changed pairs of simulated races
     python benchmarks/comparing.py --real DB --races 21 the same kernel raced again and again on this machine
-    python benchmarks/comparing.py --turns DB --pairs 200  the same kernel twice in turns, as `tune compare --race` does
+    python benchmarks/comparing.py --turns DB --pairs 200  the same kernel twice in turns, as `compare --race` does
 
 A simulated race has what was seen in real ones: a level of its own for each run (memory, clock), a slow drift, tails
 that are heavy on one side, and spikes of a busy machine.  Each pair has as many tasks as `--tasks` says; one alarm in
@@ -16,9 +16,9 @@ some of the samples (`tests/report/disturbed_races.json` has races on one that w
 speed from race to race is seen by its bandwidth: a row tells of the pairs whose bandwidths are as near to each other as
 those of a quiet machine.
 
-`--turns` does what `tune compare --race` does to two records with the best record of a database, raced against itself:
-the kernel is loaded eight times in each process, with buffers of its own each time, and four pairs of these take
-turns.  Each comparison has one pair from each of seven processes.
+`--turns` does what `stridesmith compare --race` does to two records with the best record of a database, raced against
+itself: the kernel is loaded eight times in each process, with buffers of its own each time, and four pairs of these
+take turns.  Each comparison has one pair from each of seven processes.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ The good ones are schedules that the design space has for the program, the bad o
     interface       a layout of an argument that the caller wants to stay as it is
     slow            a schedule that is slower than the program as it was written
 
-All claim a nanosecond, and all come by `tune import`.  Kernels that are wrong, crash or do not return are made so by a
-fault that is put into their code here (`backends/faults.py`): no legal trace makes such ones.  Each record is then
-replayed (`tune replay --any-device`), which proves, verifies and races it.  Printed is a row for each kind, and at the
-end what the best record is; 1 where a bad one was trusted or a reason is missing.
+All claim a nanosecond, and all come by `stridesmith import`.  Kernels that are wrong, crash or do not return are made
+so by a fault that is put into their code here (`backends/faults.py`): no legal trace makes such ones.  Each record is
+then replayed (`stridesmith replay --any-device`), which proves, verifies and races it.  Printed is a row for each kind,
+and at the end what the best record is; 1 where a bad one was trusted or a reason is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Operators that the library lacks, as programs in script form, each with a NumPy reference.
 
-``PROGRAMS[kind](**params)`` gives the text, which is what a user would write for ``tune --script``, and the reference.
-Indices are as the operator's definition has them, quotients and remainders included: nothing is brought into a form
-that the rules of the design space like.  The result is the buffer `y`.
+``PROGRAMS[kind](**params)`` gives the text, which is what a user would write for ``stridesmith --script``, and the
+reference. Indices are as the operator's definition has them, quotients and remainders included: nothing is brought into
+a form that the rules of the design space like.  The result is the buffer `y`.
 """
 
 from __future__ import annotations

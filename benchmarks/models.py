@@ -3,12 +3,12 @@
     python benchmarks/models.py --seconds 600 --out FOLDER [--models resnet50,bert]
     python benchmarks/models.py --file net.onnx --input x=1x3x320x320 --seconds 600 --out FOLDER
 
-Each network (by default all ten of `networks.py`) is tuned from an empty database by ``tune --model``, in at most
-``--seconds`` from the start of its process.  Then ours and every form of every peer take turns, each library in a
+Each network (by default all ten of `networks.py`) is tuned from an empty database by ``stridesmith --model``, in at
+most ``--seconds`` from the start of its process.  Then ours and every form of every peer take turns, each library in a
 process of its own, stopped (SIGSTOP) while another is timed; the ratio is the median over the rounds of what a peer
 took over what ours took in the same round.  A peer that is not installed, or cannot do a network, is named with its
-reason, and so is one whose result differs from ours.  With each result stands where its time goes: what
-``tune show --model`` says of every operator, with its shape, GFLOP/s, GB/s and how near it is to the roof.
+reason, and so is one whose result differs from ours.  With each result stands where its time goes: what ``stridesmith
+show --model`` says of every operator, with its shape, GFLOP/s, GB/s and how near it is to the roof.
 
 ``--models resnet50:int8`` is a network after ONNX Runtime's quantiser (see `networks.py`).
 

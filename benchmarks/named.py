@@ -4,9 +4,9 @@
     python benchmarks/named.py 'cumulative_sum(rows=128,cols=4096,axis=1)' 'softmax(rows=49,cols=768)'
     python benchmarks/named.py --list benchmarks/named.toml --only grouped_nchw_7x7
 
-An operator is a workload of the library (`tune list`) or one of `league_programs.py`, written as `league.py` prints
-it; a shape reads ``8x197x768``, several of them ``1x64x56x56+64x1x1``.  `--constant` says which inputs are weights, by
-default those that the library calls so.  A list is a TOML file with a table for each operator,
+An operator is a workload (`stridesmith workloads`) or one of `league_programs.py`, written as `league.py`
+prints it; a shape reads ``8x197x768``, several of them ``1x64x56x56+64x1x1``.  `--constant` says which inputs are
+weights, by default those that the library calls so.  A list is a TOML file with a table for each operator,
 
     [[matmul]]
     name = "ffn"

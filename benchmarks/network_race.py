@@ -112,7 +112,7 @@ def ratios_of(rounds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def network_in(path: Path, shapes: list[str], threads: int) -> Network:
-    """The network of a file as `tune --model` tunes it."""
+    """The network of a file as `stridesmith --model` tunes it."""
     from stridesmith.backends.devices import discover
     from stridesmith.commands.options import inputs_of
     from stridesmith.models.api import network_of

@@ -2,7 +2,7 @@
 
     python benchmarks/peers.py --suite resnet50,ragged --seconds 60 --threads all --layout nchw --out FOLDER
 
-Each workload is tuned from an empty database by ``tune --fresh``, in at most ``--seconds`` from the start of its
+Each workload is tuned from an empty database by ``stridesmith --fresh``, in at most ``--seconds`` from the start of its
 process.  Then ours and every form of every peer take turns; each library is a process of its own, stopped (SIGSTOP)
 while another is timed, so that its idle threads cost nothing.  The ratio to a form of a peer is the median over the
 rounds of what it took over what ours took in the same round: within minutes this kind of machine changes its speed by

@@ -1,7 +1,7 @@
 """Ours and the peers on one program, taking turns: what `peers.py` and `league.py` share.
 
-A program is tuned from an empty database by ``tune --fresh``, in a process of its own.  Then ours and every form of
-every peer take turns; each library is a process of its own (`peer_process.py`), stopped (SIGSTOP) while another is
+A program is tuned from an empty database by ``stridesmith --fresh``, in a process of its own.  Then ours and every form
+of every peer take turns; each library is a process of its own (`peer_process.py`), stopped (SIGSTOP) while another is
 timed, so that its idle threads cost nothing.  The ratio to a form of a peer is the median over the rounds of what it
 took over what ours took in the same round: within minutes this kind of machine changes its speed by a factor, which
 meets both.

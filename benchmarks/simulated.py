@@ -4,7 +4,7 @@
     python benchmarks/simulated.py scaling [--candidates 2000] [--cores 8]
 
 Time passes only while something is waited for, so that an hour of a cluster takes seconds.  Candidates come from a
-recorded space (`tune record-space`; without one, from a made-up one), and take to build what is drawn from
+recorded space (`stridesmith record-space`; without one, from a made-up one), and take to build what is drawn from
 `build_times.json`: those of real candidates, as `building.py --times` has measured them.
 
 `faults` draws for each worker what will become of it: it dies in a job, with its node, freezes for good or for a

@@ -15,7 +15,7 @@ from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from .lookup import best_of, missing
-from .options import RecordOptions, SearchOptions, array_of, inputs_of
+from .options import RecordOptions, SearchOptions, array_of, inputs_of, unreadable
 from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-DEFAULT_SECONDS = 600.0  # of `tune --model` without a limit, a choice
+DEFAULT_SECONDS = 600.0  # of `stridesmith --model` without a limit, a choice
 MEASURING, MOST_MEASURING = 0.05, 1.0  # of the seconds, and seconds, for a last measurement of the whole
 OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
-OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "from_file", "dry_run")
+OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "likely", "from_file", "dry_run")
 SHOWN_ROWS = 40  # of operators, a choice
 
 
@@ -191,16 +191,14 @@ def _target(options: Options) -> Target:
 
 
 def _network(options: Options, target: Target, output: Output, tuning: bool = False) -> Network:
-    from ..models.api import fastest_of, forms
-    from ..models.fallback import check_fallback, with_fallback
+    from ..models.api import Reading, read_as
     from ..models.network import REFERENCE
 
-    fallback = options.fallback or REFERENCE
-    check_fallback(fallback)
     output.line(f"stridesmith: reading {options.model}")
-    given, precision = inputs_of(options.input), options.precision or "float32"
-    made = forms(options.model or "", target, given, options.winograd, precision)
-    return with_fallback(fastest_of(made, target, options.db, tuning), fallback, target.threads)
+    how = Reading(
+        inputs_of(options.input), options.winograd, options.precision or "float32", options.fallback or REFERENCE
+    )
+    return read_as(options.model or "", target, how, options.db, tuning)
 
 
 def _model(options: Options, network: Network, target: Target, output: Output) -> Model:
@@ -357,8 +355,8 @@ def _arrays(path: str) -> dict[str, Any]:
     try:
         with np.load(Path(path), allow_pickle=False) as found:
             return {name: np.ascontiguousarray(found[name]) for name in found.files}
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read the inputs in {path}, no .npz file of plain arrays: {error}") from None
+    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise unreadable("the inputs", path, "an .npz file of plain arrays", error) from None
 
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -32,14 +32,23 @@ The upper halves are multiplied and added first, then the lower ones, each time 
 two the even one.  Subnormal numbers count as zeros of their sign, in `c`, in the halves and in both sums.  It is what
 x86 does in `vdpbf16ps`.
 """
+LIBRARY_CALLS = (
+    "tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "log2", "log10", "log1p", "atan2",
+    "hypot",
+)  # fmt: skip
+"""Functions of floats that the C library computes."""
 MATH_CALLS = (
     "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma", "fmod",
-    "sin", "cos", "atan",
+    "sin", "cos", "atan", "round", "trunc", "copysign", *LIBRARY_CALLS,
 )  # fmt: skip
 """Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one.
 
+`round` gives the nearest whole number as well, of two the one farther from 0, and `trunc` the next one towards 0.
+
 `fmod` is the rest of a division whose quotient is rounded towards 0, which is exact, and has the sign of the dividend.
 """
+TWO_ARGUMENTS = ("pow", "fmod", "atan2", "hypot", "copysign")
+"""Those of `MATH_CALLS` that take two floats; `fma` takes three, and all others one."""
 SUBGROUP_CALLS = {"+": "subgroup_add", "min": "subgroup_min", "max": "subgroup_max"}
 """``C[i] = C[i] op f(e)``, by operation: the work-items of a subgroup reduce `e`, and what they have is updated once.
 

@@ -274,7 +274,7 @@ def written_buffers(node: Node) -> tuple[Buffer, ...]:
 @remembered
 def _written(node: Node) -> tuple[Buffer, ...]:
     own = (node.buffer,) if isinstance(node, Store) else ()
-    return tuple(dict.fromkeys(chain(own, *map(_written, children(node)))))
+    return _together([own, *(_written(child) for child in children(node) if not isinstance(child, Expr))])
 
 
 def read_buffers(node: Node) -> tuple[Buffer, ...]:
@@ -285,7 +285,12 @@ def read_buffers(node: Node) -> tuple[Buffer, ...]:
 @remembered
 def _read(node: Node) -> tuple[Buffer, ...]:
     own = (node.buffer,) if isinstance(node, Load) else ()
-    return tuple(dict.fromkeys(chain(own, *map(_read, children(node)))))
+    return _together([own, *map(_read, children(node))])
+
+
+def _together(parts: list[tuple[Buffer, ...]]) -> tuple[Buffer, ...]:
+    parts = [part for part in parts if part]
+    return tuple(dict.fromkeys(chain(*parts))) if len(parts) > 1 else parts[0] if parts else ()
 
 
 @remembered

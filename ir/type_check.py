@@ -39,13 +39,14 @@ from .functions import (
     STATEMENT_CALLS,
     SUBGROUP_CALLS,
     TO_INT_CALLS,
+    TWO_ARGUMENTS,
 )
 from .node import children
 from .text import expr_text
 
 _ARGUMENTS = {
-    "pow": 2, "fmod": 2, **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE), 3), **dict.fromkeys(INTEGER_CALLS, 2),
-    **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3),
+    **dict.fromkeys((*TWO_ARGUMENTS, *INTEGER_CALLS), 2),
+    **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE, *DOT_CALLS, *PAIR_CALLS), 3),
 }  # fmt: skip
 
 

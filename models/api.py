@@ -1,11 +1,10 @@
-"""`ss.compile`: a model file or a network, as one callable."""
+"""From a model file or a network to one callable: what `ss.compile` and the command are made of."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ToolMissing
 from .inputs import Given, Shapes
@@ -13,11 +12,20 @@ from .network import REFERENCE, Network
 
 if TYPE_CHECKING:
     from ..ir.target import Target
-    from ..search.tuning.events import Emit
     from .forms import Forms
     from .run.model import Model
 
 Source: TypeAlias = "str | os.PathLike[str] | Network"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source is read: what its `inputs` are, and `winograd`, `precision` and `fallback` as in `ss.compile`."""
+
+    inputs: Given = field(default_factory=Given)
+    winograd: bool = True
+    precision: str = "float32"
+    fallback: str = REFERENCE
 
 
 def network_of(source: Source, target: Target, inputs: Given | Shapes | None = None, winograd: bool = True) -> Network:
@@ -65,6 +73,18 @@ def forms(
     return forms_of(in_precision(without_subnormals(network), precision), target, winograd=False)
 
 
+def read_as(source: Source, target: Target, how: Reading, db: str | None = None, tuning: bool = False) -> Network:
+    """The fastest form of the network of a source, with what runs the operators that have no program here.
+
+    Raises UsageError for a `fallback` or a `precision` that there is not, and what `forms` raises.
+    """
+    from .fallback import check_fallback, with_fallback
+
+    check_fallback(how.fallback)
+    made = forms(source, target, how.inputs, how.winograd, how.precision)
+    return with_fallback(fastest_of(made, target, db, tuning), how.fallback, target.threads)
+
+
 def fastest_of(made: Forms, target: Target, db: str | None = None, tuning: bool = False) -> Network:
     """The fastest of several forms of a network, as measured (`models.forms`).
 
@@ -85,52 +105,6 @@ def _refuse_programs(source: object) -> None:
             f"`compile` takes a model: the path of an ONNX file, its bytes, a ModelProto or a Network, but got "
             f"something of type {kinds[0]}; `ss.build` and `ss.load` make a kernel of a single program"
         )
-
-
-def compile(
-    source: Source,
-    target: str | Target = "cpu",
-    *,
-    seconds: float | None = None,
-    inputs: Shapes | None = None,
-    values: Mapping[str, Any] | None = None,
-    db: str | None = None,
-    threads: int | None = None,
-    seed: int = 0,
-    address: str | None = None,
-    winograd: bool = True,
-    precision: str = "float32",
-    fallback: str = REFERENCE,
-    emit: Emit | None = None,
-) -> Model:
-    """The model of an ONNX file or a network: ``y = model(x)``.
-
-    With `seconds` its operators are tuned, and this returns by then; what is found is kept in the database.  Without,
-    or with 0, the best kernels that the database has are used, and what the estimate likes best for operators that it
-    has none of; what has been compiled once is read from the user's cache then.
-    `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open; an input to which `values`
-    gives a value is that constant, and no input of the model, such as a sample rate that chooses a branch.  Without
-    `winograd` no convolution is computed with fewer multiplications than it has; a database keeps both forms of a
-    model apart, and with it the form that was measured to be the faster one is used.
-    `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
-    that may be; sums stay in float32 (`models.precision`).
-    What has no program here runs by the reference implementation of ONNX, or, where `fallback` says ``onnxruntime``, by
-    ONNX Runtime as far as that knows it (`models.fallback`).
-    """
-    from ..search.tasks.device import Device
-    from .fallback import check_fallback, with_fallback
-    from .tuning import tune_network
-
-    started = time.monotonic()
-    check_fallback(fallback)
-    device = Device.here(target, threads)
-    given = Given(inputs or {}, values or {})
-    network = fastest_of(forms(source, device, given, winograd, precision), device, db, tuning=bool(seconds))
-    network = with_fallback(network, fallback, device.threads)
-    if seconds:
-        found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
-        return found.model
-    return compiled(network, device, db)
 
 
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:

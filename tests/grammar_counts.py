@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from stridesmith.ir import dtypes, expr, stmt
 from stridesmith.ir.expr import BINARY_OPS, Binary, Buffer, Call, Const, Expr, Load, Ramp, Var
-from stridesmith.ir.functions import MATH_CALLS
+from stridesmith.ir.functions import LIBRARY_CALLS, MATH_CALLS
 from stridesmith.ir.node import Node, walk
 from stridesmith.ir.stmt import ITER_KINDS, LOOP_KINDS, Block, Declare, For, If, Iter, Module, PrimFunc, Stmt, Store
 
@@ -22,7 +22,8 @@ def _classes() -> list[str]:
 GRAMMAR: tuple[str, ...] = (
     *_classes(),
     *(f"operator {op}" for op in BINARY_OPS),
-    *(f"call {name}" for name in (*MATH_CALLS, "if_then_else", "masked_load", "load_within", "multiply_accumulate")),
+    *(f"call {name}" for name in MATH_CALLS if name not in LIBRARY_CALLS), "call of the library",
+    *(f"call {name}" for name in ("if_then_else", "masked_load", "load_within", "multiply_accumulate")),
     *(f"type {name}" for name in dtypes.SCALAR_TYPES),
     *(f"vector of {name}" for name in dtypes.SCALAR_TYPES),
     *(f"buffer of {name}" for name in dtypes.SCALAR_TYPES),
@@ -56,7 +57,7 @@ def _of_expression(node: Node) -> Iterable[str]:
     if isinstance(node, Binary):
         yield f"operator {node.op}"
     elif isinstance(node, Call):
-        yield f"call {node.name}"
+        yield "call of the library" if node.name in LIBRARY_CALLS else f"call {node.name}"
     elif isinstance(node, Buffer):
         yield f"buffer of {dtypes.element(node.dtype)}"
     elif isinstance(node, Ramp) and isinstance(node.stride, Const):

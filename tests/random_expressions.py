@@ -28,14 +28,14 @@ from stridesmith.ir.expr import (
     Shuffle,
     Var,
 )
-from stridesmith.ir.functions import BIT_CALLS, SHIFT_CALLS, TRUNCATED_CALLS
+from stridesmith.ir.functions import BIT_CALLS, LIBRARY_CALLS, SHIFT_CALLS, TRUNCATED_CALLS
 
 Item = TypeVar("Item")
 
 LANES = (2, 4, 8, 16)
 COMPUTED = tuple(t for t in dtypes.SCALAR_TYPES if t not in dtypes.STORAGE)
 FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, -3.0)
-EXACT_CALLS = ("abs", "floor", "ceil", "nearbyint", "sqrt")
+EXACT_CALLS = ("abs", "floor", "ceil", "nearbyint", "sqrt", "round", "trunc", "copysign")
 SIGNED_DIVISORS = (1, 2, 3, 7, -1, -2, -5)
 DEPTH = 3
 
@@ -324,8 +324,13 @@ class ExpressionMaker:
             return self._integer_call(a, dtype, depth)
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
-        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", *(3 * ("fma",)), "sin", "cos", "atan")
+        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", *(3 * ("fma",)), "sin", "cos", "atan",
+                   "library")  # fmt: skip
         name = self.pick(inexact if not self.exact and self.chance(2) else (*EXACT_CALLS, "fmod"))
+        if name == "library":
+            return self._library_call(a, one, dtype)
+        if name == "copysign":  # of a zero, whose sign decides nothing elsewhere, it would be all
+            return Call(name, (a, Binary("+", size, one)), dtype)
         if name == "fmod":
             return Call(name, (a, self.divisor(dtype, depth)), dtype)
         if name in ("log", "rsqrt"):
@@ -340,6 +345,19 @@ class ExpressionMaker:
         if name in ("sin", "cos"):  # of large angles the last digit decides
             return Call(name, (Binary("min", size, one),), dtype)
         return Call(name, (size if name == "sqrt" else a,), dtype)
+
+    def _library_call(self, a: Expr, one: Expr, dtype: str) -> Expr:
+        """A function of the C library, of what lies in its domain and where the last digit decides little."""
+        name = self.pick(LIBRARY_CALLS)
+        small = Binary("min", Call("abs", (a,), dtype), one)
+        if name in ("atan2", "hypot"):
+            return Call(name, (small, one), dtype)
+        if name in ("asin", "acos", "atanh"):
+            half = self.every(Const(0.5, dtypes.element(dtype)), dtypes.lanes(dtype))
+            return Call(name, (Binary("*", small, half),), dtype)
+        if name in ("log2", "log10", "acosh"):
+            return Call(name, (Binary("+", Binary("+", small, one), one),), dtype)
+        return Call(name, (small,), dtype)
 
     def _integer_call(self, a: Expr, dtype: str, depth: int) -> Expr:
         """A function of integers."""

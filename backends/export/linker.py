@@ -23,8 +23,9 @@ from ..file_cache import put
 from ..llvm.compile import LinkedModule
 
 _MATHEMATICS = (
-    "atan", "ceil", "cos", "erf", "exp", "floor", "fma", "fmod", "log", "nearbyint", "pow", "rint", "sin", "sqrt",
-    "tanh", "trunc",
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "exp", "exp2", "floor",
+    "fma", "fmod", "hypot", "log", "log10", "log1p", "log2", "nearbyint", "pow", "rint", "round", "sin", "sinh", "sqrt",
+    "tan", "tanh", "trunc",
 )  # fmt: skip
 STUBS: Mapping[str, tuple[str, ...]] = {
     "libc.so.6": (

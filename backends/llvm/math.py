@@ -1,7 +1,7 @@
 """Mathematical functions on scalars and vectors.
 
 float32 has polynomials of its own, of a few units in the last place, that work in vectors; the
-narrower types go through float32.  float64, `pow`, `sin` and `cos` call the C library lane by lane.
+narrower types go through float32.  float64, `pow`, `log2`, `tan` and the like call the C library lane by lane.
 
 Polynomials carry only the flag ``contract``: reassociation would undo the rounding steps.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
+from ...ir.functions import LIBRARY_CALLS
 from ..errors import CodegenError
 from ..exponential import COEFFICIENTS, LEAST, LN2_HIGH, LN2_LOW, ROUND
 from .arith import cast
@@ -53,7 +54,10 @@ _ATAN = (
     0.04250498861074448, -0.015956902876496315, 0.0028236389625817537,
 )  # fmt: skip
 
-_LIBM = ("exp", "log", "tanh", "erf", "pow", "fmod", "sin", "cos", "atan")
+_LIBM = ("exp", "log", "tanh", "erf", "pow", "fmod", "sin", "cos", "atan", *LIBRARY_CALLS)
+
+_EXACT = ("abs", "floor", "ceil", "nearbyint", "round", "trunc", "copysign")
+"""What float16 computes without float32: nothing is rounded."""
 
 
 def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
@@ -63,7 +67,7 @@ def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
         return _int_abs(out, args[0], dtype)
     if not dtypes.is_float(base):
         raise CodegenError(f"`{name}` is defined for floats, but got {dtype}; cast the argument first")
-    if (base in ("float16", "bfloat16") and name not in ("abs", "floor", "ceil", "nearbyint")) or base == "bfloat16":
+    if (base in ("float16", "bfloat16") and name not in _EXACT) or base == "bfloat16":
         wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
         widened = [cast(out, a, dtype, wide) for a in args]
         return cast(out, call_math(out, name, widened, wide), wide, dtype)
@@ -324,6 +328,9 @@ _SIMPLE: dict[str, Callable[..., str]] = {
     "floor": lambda f, x: f.call("floor", x),
     "nearbyint": lambda f, x: f.call("nearbyint", x),
     "ceil": lambda f, x: f.call("ceil", x),
+    "round": lambda f, x: f.call("round", x),
+    "trunc": lambda f, x: f.call("trunc", x),
+    "copysign": lambda f, a, b: f.call("copysign", a, b),
     "fma": lambda f, a, b, c: f.call("fma", a, b, c),
     "sigmoid": _sigmoid,
 }

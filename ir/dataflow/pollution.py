@@ -28,6 +28,7 @@ from .instances import Program, Statement
 TOTAL = frozenset(("+", "-", "*", "min", "max"))
 TOTAL_CALLS = frozenset((
     "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "fma", "sin", "cos", "atan", "if_then_else",
+    "tan", "asinh", "round", "trunc", "atan2", "copysign",
 ))  # fmt: skip
 _ROUNDS = 4
 

@@ -81,9 +81,18 @@ def _pow(x: Any, y: Any) -> Any:
     return np.power(np.broadcast_to(x, full), np.array(np.broadcast_to(y, full))).reshape(shape)[()]
 
 
+def _round(x: Any) -> Any:
+    """The nearest whole number, of two the one that is farther from 0; what is at least 2**52 is one already."""
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1, x), whole).astype(np.asarray(x).dtype)[()]
+
+
 _MATH: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-    "sin": np.sin, "cos": np.cos, "atan": np.arctan,
+    "sin": np.sin, "cos": np.cos, "atan": np.arctan, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "exp2": np.exp2, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
+    "round": _round, "trunc": np.trunc, "atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign,
     "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": _pow, "fmod": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import pairwise
 from operator import mul
 
 from .. import dtypes
@@ -22,7 +23,7 @@ from ..stmt import fresh
 from ..syntax.base import NAMESPACES, Scope, ScriptError, called, dotted, show
 from ..syntax.constants import constant, integer, text
 from ..syntax.expressions import ExprParser
-from ..syntax.words import near
+from ..syntax.words import DECLARE, near
 from ..text import shape_text
 
 _SHORT = {"float": "float32", "int": "int32"}
@@ -76,7 +77,7 @@ class DeclarationParser:
             raise self.error(where, f"buffer `{name}` needs a shape")
         shape = self._shape(name, given["shape"])
         dtype = self.dtype(given.get("dtype", where), self._dtype_text(given.get("dtype")))
-        self._dense(name, shape, given)
+        shape = self._in_memory(name, shape, given)
         scope = {"alloc_local": "local", "alloc_shared": "shared"}.get(call, "global")
         if "scope" in given:
             scope = text(given["scope"], self.scope, f"the scope of `{name}`") or "global"
@@ -148,8 +149,13 @@ class DeclarationParser:
             raise self.error(node, f"`axis_separators` is a list of axes, but got `{show(node)}`")
         return tuple(integer(a, self.scope, "an axis separator") for a in node.elts)
 
-    def _dense(self, name: str, shape: tuple[Extent, ...], given: Mapping[str, ast.expr]) -> None:
-        """Refuse what a dense row-major buffer from the start of its memory is not."""
+    def _in_memory(
+        self, name: str, shape: tuple[Extent, ...], given: Mapping[str, ast.expr]
+    ) -> tuple[Extent, ...]:
+        """The shape of the dense row-major buffer that has these elements in these places; refuse where none has.
+
+        Rows of 4 that stand 5 apart are those of a buffer whose rows are 5 long.
+        """
         for key, allowed in _DEFAULTS.items():
             node = given.get(key)
             if node is None:
@@ -160,23 +166,27 @@ class DeclarationParser:
                                  "dense and start where their memory starts")  # fmt: skip
         node = given.get("strides")
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
-            return
+            return shape
         items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
         strides = tuple(self.extent(e, f"a stride of `{name}`") for e in items)
         behind = (dims(shape[dim + 1 :]) for dim in range(len(shape)))
         dense = tuple(as_extent(simplify(reduce(mul, rest, as_expr(1)))) for rest in behind)
-        if strides and tuple(as_extent(simplify(as_expr(e))) for e in strides) != dense:
+        if not strides or tuple(as_extent(simplify(as_expr(e))) for e in strides) == dense:
+            return shape
+        wider = _wider(shape, strides)
+        if wider is None:
             raise self.error(
                 node, f"the strides {shape_text(strides)} of `{name}` differ from the dense ones, "
                 f"{shape_text(dense)}; declare the shape that is in memory, and index it accordingly",
             )  # fmt: skip
+        return wider
 
     def _data(self, given: Mapping[str, ast.expr], call: str) -> str:
         """The name of the buffer that owns the memory."""
         node = given.get("data")
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
             return ""
-        if call not in ("decl_buffer", "buffer_decl"):
+        if call not in DECLARE:
             raise self.error(node, f"`T.{call}` has memory of its own; use `T.decl_buffer` for a view of other memory")
         owner = node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
         if not isinstance(owner, ast.Name):
@@ -198,3 +208,14 @@ class DeclarationParser:
                       self.separators.get(name.id, ()), base.memory)  # fmt: skip
         self.scope.bind(name.id, view, name)
         return view
+
+
+def _wider(shape: tuple[Extent, ...], strides: tuple[Extent, ...]) -> tuple[Extent, ...] | None:
+    """The shape whose dense strides are `strides`, which holds `shape` in its corner; None if there is none."""
+    known = [s for s in strides if isinstance(s, int)]
+    if len(known) != len(shape) or min(known) < 1 or known[-1] != 1 or any(a % b for a, b in pairwise(known)):
+        return None
+    rows = [a // b for a, b in pairwise(known)]
+    if any(not isinstance(e, int) or e > n for e, n in zip(shape[1:], rows, strict=True)):
+        return None
+    return shape[0], *rows

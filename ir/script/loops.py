@@ -19,6 +19,9 @@ from ..syntax.intrinsics import number
 from ..syntax.words import LOOPS, near
 from .declarations import DeclarationParser
 
+VIRTUAL = "vthread"
+"""The annotation of a serial loop that TVM binds to a virtual thread: its iterations take turns in one thread."""
+_VIRTUAL_AXES = (VIRTUAL, *(f"{VIRTUAL}.{axis}" for axis in "xyz"))
 _OPTIONS = frozenset({"start", "stop", "begin", "end", "step", "thread", "annotations", "dtype"})
 
 
@@ -95,29 +98,40 @@ class LoopParser(DeclarationParser):
             raise self.error(call, "`thread=` is for `T.thread_binding`, which needs it")
         thread = self._thread(options["thread"]) if "thread" in options else ""
         notes: Annotations = ()
+        if thread.startswith(VIRTUAL):
+            kind, thread, notes = "serial", "", ((VIRTUAL, thread),)
         given = options.get("annotations")
         if given is not None and not (isinstance(given, ast.Constant) and given.value is None):
-            notes = attributes(given, self.scope)
+            notes += attributes(given, self.scope)
         start, stop, step = (None, *args, None) if len(args) == 1 else (*args, None)[:3]
         assert stop is not None
         made = self._open(target, start, stop, step, options.get("dtype"))
         return made.var, made.extent, kind, thread, notes
 
     def _thread(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Constant) and node.value in THREAD_AXES:
+        if isinstance(node, ast.Constant) and node.value in (*THREAD_AXES, *_VIRTUAL_AXES):
             return str(node.value)
         raise self.error(node, f"`thread=` must be one of {', '.join(THREAD_AXES)}, but got `{show(node)}`")
+
+    def thread_axis(self, call: ast.Call) -> str:
+        """The axis in ``T.env_thread("threadIdx.x")``."""
+        if len(call.args) != 1 or call.keywords:
+            raise self.error(call, 'expected `T.env_thread("threadIdx.x")`')
+        return self._thread(call.args[0])
 
     def launch(self, target: ast.AST, call: ast.Call, body: Sequence[ast.stmt]) -> Stmt:
         """``tx = T.launch_thread("threadIdx.x", n)``, a loop around the rest."""
         if len(call.args) != 2 or call.keywords:
             raise self.error(call, 'expected `T.launch_thread("threadIdx.x", extent)`')
-        thread = self._thread(call.args[0])
+        known = self.scope.threads.get(call.args[0].id) if isinstance(call.args[0], ast.Name) else None
+        thread = known or self._thread(call.args[0])
         depth = len(self.around)
         with self.scope.nested():
             made = self._open(target, None, call.args[1], None, None)
             inner = self.suite(body)
         del self.around[depth:]
+        if thread.startswith(VIRTUAL):
+            return For(made.var, made.extent, inner, annotations=((VIRTUAL, thread),))
         return For(made.var, made.extent, inner, "thread_binding", thread)
 
     def _open(

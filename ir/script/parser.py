@@ -34,14 +34,17 @@ MAX_DEPTH = 128
 _NOWHERE = "/dev/null/script"
 
 
-def parse(text: str, name: str | None = None) -> PrimFunc | Module:
+def parse(
+    text: str, name: str | None = None, *, given: Mapping[str, int | float | str] | None = None
+) -> PrimFunc | Module:
     """The function or module in `text`; among several, the one called `name`.
 
+    `given` are numbers and types for names that the text does not define: ``{"dtype": "float16", "N": 128}``.
     Raises ScriptError, with line and column, for text that is not a program,
     and when `name` is missing or unknown.
     """
     source, tree = _read(text)
-    captured = _constants(tree, source)
+    captured = {**(given or {}), **_constants(tree, source)}
     found: dict[str, ast.AST] = {}
     for node in tree.body:
         if _is_function(node) or (isinstance(node, ast.ClassDef) and "ir_module" in _decorators(node)):
@@ -53,8 +56,8 @@ def parse(text: str, name: str | None = None) -> PrimFunc | Module:
             found.update({m.name: m for m in _methods(owner) if m.name not in found})
     if name not in found:
         near = difflib.get_close_matches(name, found, 1)
-        hint = f"; did you mean `{near[0]}`?" if near else ""
-        raise ScriptError(f"no function `{name}`{hint} The text has {_listed(found)}", 1, 1, source.lines[0])
+        hint = f" (did you mean `{near[0]}`?)" if near else ""
+        raise ScriptError(f"no function `{name}`{hint}; the text has {_listed(found)}", 1, 1, "")
     return _convert(source, found[name], captured)
 
 
@@ -66,7 +69,7 @@ def _parse_only(
             for decorator in _decorators(node) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ():
                 if difflib.get_close_matches(decorator, ("prim_func", "ir_module"), 1):
                     raise source.error(node.decorator_list[0], "did you mean `@T.prim_func` or `@T.ir_module`?")  # type: ignore[attr-defined]
-        raise ScriptError("the text has no `@T.prim_func` function", 1, 1, source.lines[0])
+        raise ScriptError("the text has no `@T.prim_func` function, which is what a program is", 1, 1, "")
     if len(found) > 1:
         second = list(found.values())[1]
         several = f"the text has several functions ({_listed(found)})"
@@ -284,6 +287,8 @@ class _FunctionParser:
             self.params[arg.arg] = None
         else:
             name = note.value if isinstance(note, ast.Constant) and isinstance(note.value, str) else dotted(note)
+            outer = self.scope.captured.get(name)
+            name = outer if isinstance(outer, str) else name
             dtype = self.stmts.dtype(note, name or ast.unparse(note)[:60])
             self._bind(arg, Var(self.scope.unique(arg.arg, arg), dtype))
             if dtypes.is_int(dtype):
@@ -309,13 +314,33 @@ class _FunctionParser:
                 continue
             if isinstance(node, ast.Expr) and isinstance(value, ast.Call) and called(value) == "func_attr":
                 continue
+            if self._renames_handle(node):
+                continue
             if not isinstance(node, ast.Assign) or not isinstance(value, ast.Call) or not self._early(node, value):
-                return body[number:]
+                return [n for n in body[number:] if not self._late(n)]
         return []
+
+    def _late(self, node: ast.stmt) -> bool:
+        """Take a ``T.match_buffer`` of a handle that stands behind other statements."""
+        value = getattr(node, "value", None)
+        if not isinstance(node, ast.Assign) or not isinstance(value, ast.Call) or called(value) != "match_buffer":
+            return False
+        return bool(self._handle(value)) and self._early(node, value)
+
+    def _renames_handle(self, node: ast.stmt) -> bool:
+        """Take ``b: T.handle = a`` of a handle `a` that has no buffer yet: another name for it."""
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [None])
+        target, value = targets[0], getattr(node, "value", None)
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.Name) or value.id not in self.handles:
+            return False
+        self.handles[target.id] = self.handles[value.id]
+        return True
 
     def _early(self, node: ast.Assign, call: ast.Call) -> bool:
         """Take an assignment that belongs to the signature, or a variable's type."""
         name, target = called(call), node.targets[0]
+        if name == "match_buffer" and call.args and isinstance(call.args[0], ast.Subscript):
+            return False  # a region of a buffer
         if name == "match_buffer":
             self._match(node, call, call.args[1:] if self._handle(call) else call.args)
         elif name in DECLARE and self._open_handle(call):
@@ -328,7 +353,7 @@ class _FunctionParser:
     def _handle(self, call: ast.Call) -> str:
         """The handle that is the call's first argument."""
         first = call.args[0] if call.args else None
-        return first.id if isinstance(first, ast.Name) and first.id in self.handles else ""
+        return self.handles[first.id].arg if isinstance(first, ast.Name) and first.id in self.handles else ""
 
     def _match(self, node: ast.Assign, call: ast.Call, args: Sequence[ast.expr]) -> None:
         """``A = T.match_buffer(a, shape, ...)``; without a handle, the next one that has no buffer yet."""
@@ -345,6 +370,7 @@ class _FunctionParser:
         """The handle without a buffer that the call takes as its data."""
         data = next((k.value for k in call.keywords if k.arg == "data"), None)
         name = data.id if isinstance(data, ast.Name) else ""
+        name = self.handles[name].arg if name in self.handles else name
         return name if self.params.get(name, self.node) is None else ""
 
     def _declared_handle(self, call: ast.Call) -> None:
@@ -352,7 +378,10 @@ class _FunctionParser:
         name = self._open_handle(call)
         keywords = [k for k in call.keywords if k.arg not in ("data", "axis_separators")]
         arg = self.handles[name]
-        self._bind(arg, self.stmts.buffer(name, arg, call.args, keywords, "match_buffer"))
+        owner = self.stmts.buffer(name, arg, call.args, keywords, "match_buffer")
+        self._bind(arg, owner)
+        for other in (other for other, own in self.handles.items() if own is arg and other != name):
+            self.scope.bind(other, owner, arg)
 
     # ------------------------------------------------------------ body
 

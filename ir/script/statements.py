@@ -5,12 +5,29 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
-from ..expr import Buffer, Expr, Var
+from ..arith.simplify import simplify
+from ..expr import Buffer, Expr, Var, as_index, binary, const
 from ..stmt import Allocate, Assume, Attr, Declare, Evaluate, If, Let, Seq, Stmt, Store, seq
-from ..syntax.base import Scope, called, dotted, is_namespaced, show
+from ..syntax.base import Scope, Window, called, dotted, is_namespaced, show
+from ..syntax.constants import literal
 from ..syntax.intrinsics import is_dtype
-from ..syntax.words import ALLOCATE, BLOCK, BLOCK_ALLOC, DECLARE, EXPRESSIONS, HEADER, LET, SCOPE_KEY, STATEMENTS, near
+from ..syntax.words import (
+    ALLOCATE,
+    ALLOCATE_CONST,
+    BLOCK,
+    BLOCK_ALLOC,
+    DECLARE,
+    ENV_THREAD,
+    EXPRESSIONS,
+    HEADER,
+    LET,
+    SCOPE_KEY,
+    STATEMENTS,
+    near,
+)
+from ..text import expr_text
 from .blocks import BlockParser, Header
 
 _WITH = (*BLOCK, *LET, *ALLOCATE, *DECLARE, "attr", "launch_thread", "init")
@@ -125,6 +142,8 @@ class StmtParser(BlockParser):
         """``x: T.int64 = value``, ``B = T.allocate(...)``: the body is the rest of the suite."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) == "attr":
             return self._attr(node.value, following)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) == "launch_thread":
+            return self.launch(self._env_thread(node.value), node.value, following)
         if isinstance(node, ast.AnnAssign):
             return self._annotated(node, following)
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
@@ -142,9 +161,65 @@ class StmtParser(BlockParser):
             return self._memory(target, value, following)
         if name == "launch_thread":
             return self.launch(target, value, following)
+        if name == ENV_THREAD:
+            self.scope.threads[target.id] = self.thread_axis(value)
+            return self.rest(following, None) if following else Seq(())
+        if name == "match_buffer":
+            self._window(target, value)
+            return self.rest(following, None) if following else Seq(())
+        if name == ALLOCATE_CONST:
+            return self._constants(target, value, following)
         if name in LET:
             return self._let_call(target, value, following)
         return self._let(target, value, "", following)
+
+    def _env_thread(self, call: ast.Call) -> ast.expr:
+        """The name of the thread axis that a launch without a target binds."""
+        name = call.args[0] if call.args else None
+        if isinstance(name, ast.Name) and name.id in self.scope.threads:
+            return name
+        raise self.error(call, "the launch binds no name; give it one, `tx = T.launch_thread(...)`, or launch an axis "
+                         'that is one, `tx = T.env_thread("threadIdx.x")`')  # fmt: skip
+
+    def _window(self, target: ast.Name, call: ast.Call) -> None:
+        """``W = T.match_buffer(B[i, 0:4], (4,))``: a name for a region, whose elements are those of `B`."""
+        if not call.args:
+            raise self.error(call, "`T.match_buffer` takes a handle or a region")
+        region = self._region(call.args[0])
+        options = {k.arg: k.value for k in call.keywords}
+        shape = call.args[1] if len(call.args) > 1 else options.get("shape")
+        rank = region.buffer.rank
+        if shape is not None:
+            extents = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
+            wide = [simplify(as_index(binary("-", end, begin))) for begin, end in region.ranges]
+            own = [simplify(as_index(self.exprs.expr(e))) for e in extents]
+            rank = len(own)
+            dropped = wide[: len(wide) - rank]
+            if rank > len(wide) or any(e != const(1) for e in dropped) or own != wide[len(dropped) :]:
+                shown = ", ".join(map(expr_text, wide))
+                what = f"the region `{show(call.args[0])}` has the extents ({shown})"
+                raise self.error(call, f"{what}, and `{target.id}` has others, `{show(shape)}`")
+        begin = tuple(b for b, _ in region.ranges)
+        self.scope.unique(target.id, target)
+        self.scope.bind(target.id, Window(region.buffer, begin, rank), target)
+
+    def _constants(self, target: ast.Name, call: ast.Call, following: Sequence[ast.stmt]) -> Stmt:
+        """``A = T.allocate_const([1, 2], "int32", [2])``: memory into which the numbers are stored."""
+        options = {k.arg: k.value for k in call.keywords}
+        parts = [*call.args, *(options[key] for key in ("data", "dtype", "extents") if key in options)]
+        if len(parts) != 3:
+            raise self.error(call, f"expected `T.{ALLOCATE_CONST}(values, dtype, shape)`")
+        given, dtype, shape = parts
+        plain = ast.copy_location(ast.Call(call.func, [shape, dtype], []), call)
+        buffer = self.declare(target, plain)
+        values = _flat(literal(given, self.scope))
+        if len(values) != buffer.size:
+            raise self.error(given, f"`{target.id}` has {buffer.size} elements, but {len(values)} values are given")
+        stores = []
+        for number, value in enumerate(values):
+            place = (number // stride % extent for stride, extent in zip(buffer.strides, buffer.shape, strict=True))
+            stores.append(Store(buffer, tuple(map(const, place)), const(value, buffer.dtype)))
+        return Allocate(buffer, seq([*stores, self.rest(following, None)]))
 
     def declares_variable(self, target: ast.Name, call: ast.Call) -> bool:
         """Take ``x = T.int32()`` or ``x = T.var("int32")``: a variable that a let is to bind."""
@@ -274,10 +349,15 @@ class StmtParser(BlockParser):
             return self._let_call(target, call, node.body, suite=True)
         if name in (*ALLOCATE, *DECLARE) and target is not None:
             return self._memory(target, call, node.body, suite=True)
-        if name == "launch_thread" and target is not None:
-            return self.launch(target, call, node.body)
+        if name == "launch_thread":
+            return self.launch(self._env_thread(call) if target is None else target, call, node.body)
         if name == "init":
             raise self.error(node, "`T.init()` stands at the top of a block's own suite")
         raise self.error(node, f"`with T.{name}(...)` needs `as` and a name")
 
 
+
+
+def _flat(value: Any) -> list[Any]:
+    """The numbers of nested lists, in order."""
+    return [v for item in value for v in _flat(item)] if isinstance(value, tuple) else [value]

@@ -25,7 +25,8 @@ class ScriptError(ProgramError, ValueError):
         text, at = _shown(source, column - 1)
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[: LONGEST_MESSAGE // 2]}...{message[-LONGEST_MESSAGE // 2 :]}"
-        super().__init__(f"line {line}, column {column}: {message}\n    {text}\n    {' ' * at}^")
+        place = f"\n    {text}\n    {' ' * at}^" if text.strip() else ""
+        super().__init__(f"line {line}, column {column}: {message}{place}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.line, self.column, self.source)
@@ -57,23 +58,37 @@ class Source:
         return ScriptError(message, row + self.first_line - 1, characters + self.indent + 1, line)
 
 
+@dataclass(frozen=True)
+class Window:
+    """A region of a buffer under a name of its own: its element ``[i, j]`` is ``buffer[begin + i, begin + j]``.
+
+    It has `rank` dimensions, the last ones of the buffer; in those before it is one element wide.
+    """
+
+    buffer: Buffer
+    begin: tuple[Expr, ...]
+    rank: int
+
+
 @dataclass
 class Scope:
     """Names of one function: what each means here, and which are used up.
 
     A name that is bound again after its scope ended is renamed (``i``, ``i_1``),
     because a name stands for one thing in the whole function.  `declared` are
-    variables with a type that a let is yet to bind (``x = T.int32()``).
+    variables with a type that a let is yet to bind (``x = T.int32()``), and `threads` those of thread axes that a
+    launch is yet to bind (``tx = T.env_thread("threadIdx.x")``).
     """
 
     source: Source
     captured: Mapping[str, Any] = field(default_factory=dict)
-    frames: list[dict[str, Expr | Buffer]] = field(default_factory=lambda: [{}])
+    frames: list[dict[str, Expr | Buffer | Window]] = field(default_factory=lambda: [{}])
     taken: set[str] = field(default_factory=set)
     ended: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     lets: dict[str, Expr] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
+    threads: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def nested(self) -> Iterator[None]:
@@ -108,11 +123,11 @@ class Scope:
         if name in NAMESPACES:
             raise self.source.error(where, f"`{name}` is the script's namespace and cannot be bound; use another name")
 
-    def bind(self, name: str, value: Expr | Buffer, where: ast.AST) -> None:
+    def bind(self, name: str, value: Expr | Buffer | Window, where: ast.AST) -> None:
         self.frames[-1][name] = value
         self.lines[name] = getattr(where, "lineno", 1) + self.source.first_line - 1
 
-    def find(self, name: str) -> Expr | Buffer | None:
+    def find(self, name: str) -> Expr | Buffer | Window | None:
         for frame in reversed(self.frames):
             if name in frame:
                 return frame[name]

@@ -16,6 +16,10 @@ OPERATORS: dict[type[ast.AST], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.And: "and", ast.Or: "or",
 }  # fmt: skip
+BITS: dict[type[ast.AST], str] = {
+    ast.LShift: "shift_left", ast.RShift: "shift_right", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or",
+    ast.BitXor: "bitwise_xor",
+}  # fmt: skip
 PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul,
     "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
@@ -101,6 +105,10 @@ def literal(node: ast.AST, scope: Scope) -> Any:
     number = constant(node, scope)
     if number is not None:
         return number
+    if isinstance(node, ast.Name) and isinstance(scope.captured.get(node.id), str):
+        return scope.captured[node.id]
+    if isinstance(node, ast.Call) and dotted(node.func).lower().split(".")[-1] == "target":
+        return ast.unparse(node)  # what a target is called elsewhere is a text here
     raise scope.source.error(node, f"`{show(node)}` is not a number, string or tuple of them")
 
 

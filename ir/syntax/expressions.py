@@ -11,8 +11,8 @@ from .. import dtypes
 from ..arith.linear import linear_form
 from ..expr import Binary, Buffer, Call, Expr, LetExpr, Load, Not, Ramp, Undef, Var, const
 from ..text import extents_text
-from .base import Scope, ScriptError, called, dotted, is_namespaced, show
-from .constants import OPERATORS, PYTHON, compute, constant, integer
+from .base import Scope, ScriptError, Window, called, dotted, is_namespaced, show
+from .constants import BITS, OPERATORS, PYTHON, compute, constant, integer
 from .intrinsics import apply, convert, finish, is_dtype, lookup, match, negate, operate
 from .words import unknown
 
@@ -73,6 +73,8 @@ class ExprParser:
             return found
         if isinstance(found, Buffer):
             raise self.error(node, f"buffer `{node.id}` needs indices here, as in `{node.id}[...]`")
+        if isinstance(found, Window):
+            raise self.error(node, f"the region `{node.id}` needs indices here, as in `{node.id}[...]`")
         outer = self.scope.captured.get(node.id)
         if isinstance(outer, (bool, int, float)):
             return Number(outer, outer=True)
@@ -86,18 +88,29 @@ class ExprParser:
             return value
         if isinstance(node.op, ast.Not):
             return Not(self.finished(node, value, "bool"))
-        raise self.error(node, "the operator `~` is not supported; use `not` for conditions")
+        if isinstance(value, Expr) and dtypes.is_bool(value.dtype):
+            return Not(value)
+        return self._apply(node, "bitwise_not", (_plain(value),))
 
     def _binop(self, node: ast.BinOp) -> Value:
         a, b = self.value(node.left), self.value(node.right)
         if isinstance(node.op, ast.Pow):
             return self._apply(node, "pow", (_plain(a), _plain(b)))
+        if type(node.op) in BITS:
+            return self._bits(node, BITS[type(node.op)], a, b)
         op = OPERATORS.get(type(node.op))
         if op is None:
             raise self.error(node, f"the operator of `{show(node)}` is not supported; known are {', '.join(PYTHON)}")
         if isinstance(a, Number) and isinstance(b, Number) and (a.outer or b.outer):
             return self._fold(node, op, a, b)
         return self._operate(node, op, a, b)
+
+    def _bits(self, node: ast.AST, name: str, a: Value, b: Value) -> Value:
+        """``a << b``, ``a & b`` and the like; of conditions ``&`` and ``|`` are ``and`` and ``or``."""
+        logic = {"bitwise_and": "and", "bitwise_or": "or"}.get(name)
+        if logic is not None and any(isinstance(e, Expr) and dtypes.is_bool(e.dtype) for e in (a, b)):
+            return self._operate(node, logic, a, b)
+        return self._apply(node, name, (_plain(a), _plain(b)))
 
     def _fold(self, node: ast.AST, op: str, a: Number, b: Number) -> Number:
         try:
@@ -147,13 +160,28 @@ class ExprParser:
 
     def element(self, node: ast.Subscript) -> Load:
         """``buffer[indices]``, of a type that exists."""
+        window = self.scope.find(node.value.id) if isinstance(node.value, ast.Name) else None
+        if isinstance(window, Window):
+            return self._in_window(node, window)
         buffer = self.buffer(node.value)
-        load = Load(buffer, self.indices(node, buffer))
+        shape = f"`{buffer.name}` has shape ({extents_text(buffer.extents)})"
+        load = Load(buffer, self.indices(node, buffer.rank, shape))
         try:
             dtypes.split_dtype(load.dtype)
         except ValueError as error:
             raise self.error(node, f"`{show(node)}`: {error}") from None
         return load
+
+    def _in_window(self, node: ast.Subscript, window: Window) -> Load:
+        """The element of the buffer that an element of a region of it is."""
+        inner = self.indices(node, window.rank, f"the region `{show(node.value)}` has {window.rank} dimensions")
+        first = window.begin[: len(window.begin) - window.rank]
+        try:
+            moved = (operate("+", b, i) if b != const(0, b.dtype) else i
+                     for b, i in zip(window.begin[len(first) :], inner, strict=True))  # fmt: skip
+            return Load(window.buffer, (*first, *moved))
+        except ValueError as error:
+            raise self.error(node, f"`{show(node)}`: {error}") from None
 
     def buffer(self, node: ast.AST) -> Buffer:
         """The buffer that `node` names."""
@@ -164,15 +192,16 @@ class ExprParser:
             raise self.scope.undefined(node, node.id)
         if not isinstance(found, Buffer):
             where = self.scope.lines.get(node.id, 0)
-            raise self.error(node, f"`{node.id}`, of line {where}, is not a buffer but a {found.dtype}")
+            what = f"a {found.dtype}" if isinstance(found, Expr) else f"a region of `{found.buffer.name}`"
+            raise self.error(node, f"`{node.id}`, of line {where}, is not a buffer but {what}")
         return found
 
-    def indices(self, node: ast.Subscript, buffer: Buffer) -> tuple[Expr, ...]:
+    def indices(self, node: ast.Subscript, rank: int, shape: str) -> tuple[Expr, ...]:
+        """As many indices as there are dimensions; `shape` says in an error what has them."""
         items: Sequence[ast.expr] = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if len(items) != buffer.rank:
-            shape = extents_text(buffer.extents)
+        if len(items) != rank:
             given = "1 index is" if len(items) == 1 else f"{len(items)} indices are"
-            raise self.error(node, f"`{buffer.name}` has shape ({shape}), but {given} given in `{show(node)}`")
+            raise self.error(node, f"{shape}, but {given} given in `{show(node)}`")
         return tuple(self._slice(i) if isinstance(i, ast.Slice) else self.expr(i) for i in items)
 
     def _slice(self, node: ast.Slice) -> Expr:
@@ -237,6 +266,8 @@ class ExprParser:
             return self._argument(node.args[0])
         if is_namespaced(node) and is_dtype(dotted(node)):
             return dotted(node)
+        if isinstance(node, ast.Name) and isinstance(self.scope.captured.get(node.id), str):
+            return self.scope.captured[node.id]
         if isinstance(node, ast.List):
             return [self._argument(item) for item in node.elts]
         return _plain(self.value(node))

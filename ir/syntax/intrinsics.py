@@ -28,6 +28,7 @@ from ..functions import (
     STATEMENT_CALLS,
     SUBGROUP_CALLS,
     TO_INT_CALLS,
+    TWO_ARGUMENTS,
 )
 
 Operand = Union[Expr, int, float, bool]
@@ -157,7 +158,7 @@ def _of_load(name: str, load: Operand) -> Expr:
 
 
 def _math(name: str, *args: Operand) -> Expr:
-    wanted = {"fma": 3, MULTIPLY_ACCUMULATE: 3, "pow": 2, "fmod": 2}.get(name, 1)
+    wanted = 3 if name in ("fma", MULTIPLY_ACCUMULATE) else 2 if name in TWO_ARGUMENTS else 1
     if len(args) != wanted:
         raise TypeError(f"takes {wanted} argument{'s' * (wanted > 1)}, but got {len(args)}")
     operands = match(*args)
@@ -308,7 +309,28 @@ def _ceildiv(a: Operand, b: Operand) -> Expr:
     return operate("//", operate("-", operate("+", a, b), 1), b)
 
 
+def _exp10(value: Operand) -> Expr:
+    """``10 ** x``."""
+    x = finish(value, "float32")
+    return Call("pow", (finish(10.0, x.dtype), x), x.dtype)
+
+
+def _compared_with_infinity(op: str, value: Operand) -> Expr:
+    x = finish(value, "float32")
+    return operate(op, Call("abs", (x,), x.dtype), finish(float("inf"), x.dtype))
+
+
+def _is_nan(value: Operand) -> Expr:
+    """NaN alone differs from itself."""
+    x = finish(value, "float32")
+    return operate("!=", x, x)
+
+
 TABLE: dict[str, Callable[..., Expr]] = {
+    "exp10": _exp10,
+    "isnan": _is_nan,
+    "isinf": partial(_compared_with_infinity, "=="),
+    "isfinite": partial(_compared_with_infinity, "<"),
     "if_then_else": _conditional,
     "Select": _select,
     "Not": _not,
@@ -354,7 +376,21 @@ def is_dtype(name: str) -> bool:
 
 
 def apply(build: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """``build(*args, **keywords)``.  Raises ValueError that says in words what it takes."""
+    """``build(*args, **keywords)``.  Raises ValueError that says in words what it takes.
+
+    ``dtype=`` is the type of the result, and of all operands but conditions where they have another.
+    """
+    dtype = keywords.get("dtype")
+    if isinstance(dtype, str) and dtype and "dtype" not in inspect.signature(build).parameters:
+        rest = {key: value for key, value in keywords.items() if key != "dtype"}
+        result = apply(build, args, rest)
+        if result.dtype == dtype:
+            return result
+        operands = [a if _is_condition(a) or dtypes.is_bool(dtype) else convert(a, dtype) for a in args]
+        result = apply(build, operands, rest)
+        if result.dtype != dtype:
+            raise ValueError(f"gives a {result.dtype}, but `dtype` is {dtype}")
+        return result
     try:
         bound = inspect.signature(build).bind(*args, **keywords)
     except TypeError:
@@ -365,6 +401,12 @@ def apply(build: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str,
         return build(*bound.args, **bound.kwargs)
     except TypeError as error:
         raise ValueError(str(error)) from None
+
+
+def _is_condition(value: Any) -> bool:
+    return isinstance(value, bool) or not isinstance(value, (Expr, int, float)) or (
+        isinstance(value, Expr) and dtypes.is_bool(value.dtype)
+    )
 
 
 def lookup(name: str) -> Callable[..., Any] | None:

@@ -14,7 +14,9 @@ SCOPE_KEY = "stridesmith.scope"
 BLOCK = ("block", "sblock")
 BLOCK_ALLOC = ("alloc_buffer", "sblock_alloc_buffer")
 ALLOCATE = ("allocate", "alloc_local", "alloc_shared")
-DECLARE = ("decl_buffer", "buffer_decl")
+ALLOCATE_CONST = "allocate_const"
+ENV_THREAD = "env_thread"
+DECLARE = ("decl_buffer", "buffer_decl", "Buffer")
 BLOCK_ATTR = ("block_attr", "sblock_attr")
 LET = ("let", "Let", "LetStmt", "bind")
 HEADER = ("where", "reads", "writes", *BLOCK_ATTR)
@@ -31,6 +33,7 @@ STATEMENTS = frozenset({
     *BLOCK, *BLOCK_ALLOC, *ALLOCATE, *DECLARE, *LET, *HEADER, *(LOOPS.keys() - {"range"}),
     *(f"axis.{kind}" for kind in (*AXES, "remap")),
     "grid", "init", "match_buffer", "assume", "evaluate", "attr", "func_attr", "launch_thread", "meta_var", "var",
+    ALLOCATE_CONST, ENV_THREAD,
 })  # fmt: skip
 DEFINITIONS = frozenset({"prim_func", "ir_module", "Buffer", "handle"})
 EXPRESSIONS = frozenset({*(n for n in TABLE if n.isidentifier()), *SCALAR_TYPES, "Let"})

@@ -44,6 +44,7 @@ from ..tree import (
     insert_after,
     insert_before,
     leaf_blocks,
+    loops_above,
     nest_of,
     reads,
     replace_stmt,
@@ -98,8 +99,12 @@ def _cache_read_bare(func: PrimFunc, source: Buffer, cache: Buffer) -> Result:
 
 
 def _what_is_held(func: PrimFunc, source: Buffer, cache: Buffer) -> PrimFunc:
-    """Condition (3): the copy leaves out the elements of `source` that hold nothing where it stands."""
+    """Condition (3): the copy leaves out the elements of `source` that hold nothing where it stands.
+
+    Which those are is told by the loops inside of the innermost block around the copy, and that block's iterators.
+    """
     copy = next(s for s in instances(func).statements if s.write is not None and s.write.buffer == cache)
+    target = copy.path[-2] if isinstance(copy.path[-2], Block) and copy.path[-2] is not func.body else copy.stmt
     read = next(a for a in copy.accesses if not a.is_write)
     try:
         missing = held(instances(func), reading(copy, read)).missing
@@ -111,13 +116,20 @@ def _what_is_held(func: PrimFunc, source: Buffer, cache: Buffer) -> PrimFunc:
             if writer.write is not None and not writer.exact and _may_reach(writer, source, missing, read):
                 raise Unknown(f"memory decides whether {writer.label} stores there")
         every = points(copy.domain)
-        where = every.subtract(missing).condition(every)
+        kept = every.subtract(missing)
+        hidden = {loop.var for loop in copy.loops} - {loop.var for loop in loops_above(func, target)}
+        if hidden:
+            blocks = [b for b in copy.path if isinstance(b, Block) and b not in (func.body, target)]
+            seen = [*(v for v in every.variables if v not in hidden), *(i.var for b in blocks for i in b.iters)]
+            kept, missing, every = (s.image([copy.resolve(v) for v in seen], seen) for s in (kept, missing, every))
+        if not kept.intersect(missing).is_empty():
+            raise Unknown("iterations of loops outside of the block around the copy find others")
+        where = kept.condition(every)
     except (NotAffine, Unknown) as error:
         raise ScheduleError(
             "(3) it is unknown which elements of `{buffer}` hold something: {error}",
             buffer=source.name, error=str(error),
         ) from None  # fmt: skip
-    target = copy.path[-2] if isinstance(copy.path[-2], Block) and copy.path[-2] is not func.body else copy.stmt
     return with_stmt(func, target, guard(target, where))
 
 

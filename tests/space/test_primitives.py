@@ -794,3 +794,35 @@ def main(n: T.Buffer((10,), "int64"), x: T.Buffer((10,), "float32"), y: T.Buffer
         interpret(func, n, x, y)
         results.append(y[n > 3].tolist())
     assert results[0] == results[1]
+
+
+BLOCKED = """@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((10,), "float32")
+    for o in range(2):
+        for i in range(5):
+            with T.block("write"):
+                vi = T.axis.spatial(10, o * 5 + i)
+                T.where(o * 5 + i < 8)
+                S[vi] = A[vi]
+        with T.block("part"):
+            vo = T.axis.spatial(WHERE)
+            for j in range(5):
+                with T.block("read"):
+                    vj = T.axis.spatial(8, vo * 5 + j)
+                    T.where(vo * 5 + j < 8)
+                    C[vj] = S[vj]
+"""
+
+
+def test_cache_read_inside_of_a_block_names_its_iterators_not_loops_outside() -> None:
+    """The loop around the block tells which elements are stored by now; the iterator that is bound to it does, too."""
+    text = BLOCKED.replace("WHERE", "2, o")
+    sch = schedule(text)
+    sch.cache_read("read", 0, "local")
+    verify(sch.func)
+    assert "T.where(S_local_ax0 < 5 or S_local_ax0 < 8 and vo == 1)" in sch.func.script()
+    same(sch, text)
+    # Here the iterator is 0 in both iterations of the loop, of which the second finds more.
+    with pytest.raises(ScheduleError, match=r"\(3\) it is unknown .* iterations of loops outside of the block"):
+        schedule(BLOCKED.replace("WHERE", "1, o // 2")).cache_read("read", 0, "local")

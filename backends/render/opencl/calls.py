@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ....ir import dtypes
 from ....ir.expr import Binary, Broadcast, Call, Const, Expr
-from ....ir.functions import SHIFT_CALLS, TRUNCATED_CALLS
+from ....ir.functions import LIBRARY_CALLS, SHIFT_CALLS, TRUNCATED_CALLS
 from ...errors import CodegenError
 from .exact import exact_operation
 from .helpers import dot_builtin
@@ -19,6 +19,7 @@ FUNCTIONS = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "nearbyint": "rint", "pow": "pow", "fma": "fma", "fmod": "fmod",
     "multiply_accumulate": "fma", "sin": "sin", "cos": "cos", "atan": "atan",
+    **{name: name for name in (*LIBRARY_CALLS, "round", "trunc", "copysign")},
 }  # fmt: skip
 """The built-in functions of OpenCL C for floats."""
 

@@ -32,8 +32,8 @@ _RESERVED = frozenset([
     "sampler_t", "pipe", "true", "false", "kernel", "global", "local", "constant", "private", "generic",
     "read_only", "write_only", "read_write", "uniform", "vec_step", "min", "max", "select", "fabs", "abs", "exp",
     "log", "sqrt", "rsqrt", "tanh", "erf", "floor", "ceil", "pow", "fma", "barrier", "exp2", "log2", "NAN",
-    "sin", "cos", "atan",
-    "INFINITY", "I", "complex", "imaginary", "quad", "main",
+    "sin", "cos", "atan", "tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "log10", "log1p", "round",
+    "trunc", "atan2", "hypot", "copysign", "INFINITY", "I", "complex", "imaginary", "quad", "main",
 ])  # fmt: skip
 
 
