@@ -6,7 +6,8 @@ Each program is drawn at random, by its seed: over the whole grammar of the lang
 operator as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, and for
 OpenCL devices with and without half floats, masks and vectors, made legal, verified, printed and parsed, and
 interpreted before and after: every defined element must be equal, bit by bit.  Where both are one program there is
-nothing to compare, and what several targets make alike is compared once.  With `--compile` the code of what this machine has runs, too.  A file that exists is gone on with.
+nothing to compare, and what several targets make alike is compared once.  With `--compile` the code of what this
+machine has runs, too.  A file that exists is gone on with.
 The exit code is 1 if any program failed.
 """
 
@@ -93,10 +94,10 @@ def tried(seed: int, compiles: bool) -> Counter[str]:
             done[f"{name} refused"] += 1
             continue
         done[f"{name} {'changed' if comparison.agree(lowered, found) else 'same'}"] += 1
-        if compiles and runs_here(target) and drawn is None:
-            if not any(isinstance(n, Call) and n.name == MULTIPLY_ACCUMULATE for n in walk(found.body)):  # rounds once
-                assert_refines(compiled(func, target, arrays), meaning(lowered, arrays))
-                done[f"{name} ran"] += 1
+        rounds = compiles and any(isinstance(n, Call) and n.name == MULTIPLY_ACCUMULATE for n in walk(found.body))
+        if compiles and runs_here(target) and not rounds and drawn is None:
+            assert_refines(compiled(func, target, arrays), meaning(lowered, arrays))
+            done[f"{name} ran"] += 1
     return done
 
 

@@ -117,7 +117,7 @@ class Comparison:
         return found
 
     def agree(self, lowered: Lowered, found: Lowered) -> bool:
-        """Whether the legal program is another one than the lowered one; asserts that it is valid and means the same."""
+        """Whether the legal program differs from the lowered one; asserts that it is valid and means the same."""
         if found.body is lowered.body:
             return False
         before, after = as_function(lowered), as_function(found)
