@@ -35,8 +35,11 @@ def run(where: str, options: EmitOptions, output: Output) -> int:
     """
     from ..backends.export.formats import place_of
 
+    isa = _isa(options.isa)
     kernel, target, called = _found(options, output)
-    path, described = place_of(where, options.format, called), _described(options.isa, target)
+    if isa is not None and target.kind != "cpu":
+        raise UsageError(f"--isa is for kernels of the CPU, but this one is for {target.kind}")
+    path, described = place_of(where, options.format, called), isa and replace(isa, threads=target.threads)
     for written in kernel.export(path, options.format, target=described):
         output.line(str(written))
     return 0
@@ -79,12 +82,10 @@ def _as_written(options: EmitOptions) -> tuple[Kernel, Target, str]:
     return build(func, target, interface_asked(options, entry), given=func), target, entry.work.name
 
 
-def _described(name: str | None, target: Target) -> Target | None:
-    """The CPU of `--isa`, with the threads that the kernel was tuned for."""
+def _isa(name: str | None) -> Target | None:
+    """The CPU that `--isa` names.  Raises what `configs.target` does, before a record is looked for."""
     from .. import configs
 
     if name is None:
         return None
-    if target.kind != "cpu":
-        raise UsageError(f"--isa is for kernels of the CPU, but this one is for {target.kind}")
-    return replace(configs.target(name if name in configs.targets() else f"cpu-{name}"), threads=target.threads)
+    return configs.target(name if name in configs.targets() else f"cpu-{name}")
