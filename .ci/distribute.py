@@ -24,7 +24,7 @@ LINK = re.compile(r"(!?\[[^\]]*\])\((?!https?://|#|mailto:)([^)\s]+)\)")
 
 
 def with_absolute_links(page: str, url: str, tag: str) -> str:
-    """`page` with links into the repository as links to it at `tag`; pictures are linked as they are, without a page."""
+    """`page` with links into the repository as links to it at `tag`: to pages, and to pictures as they are."""
     return LINK.sub(
         lambda m: f"{m[1]}({url}/{'raw' if m[1].startswith('!') else 'blob'}/{tag}/{m[2].removeprefix('./')})", page
     )
