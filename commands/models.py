@@ -32,7 +32,7 @@ R = TypeVar("R")
 DEFAULT_SECONDS = 600.0  # of `stridesmith --model` without a limit, a choice
 MEASURING, MOST_MEASURING = 0.05, 1.0  # of the seconds, and seconds, for a last measurement of the whole
 OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
-OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "from_file", "dry_run")
+OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "likely", "from_file", "dry_run")
 SHOWN_ROWS = 40  # of operators, a choice
 
 

@@ -42,6 +42,7 @@ class SearchOptions(Options):
     seed: int | None = None
     sampler: str | None = None
     pin: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
     address: str | None = None
     resume: bool = True
     trace: str | None = None
@@ -91,6 +92,13 @@ def pins(texts: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"--pin takes DECISION=VALUE, but got {text!r}; `{COMMAND} show --space` lists them")
         found[name.strip()] = value.strip()
     return found
+
+
+def likely(texts: Iterable[str]) -> dict[str, dict[int, float]]:
+    """``NAME=NUMBER:SHARE,...`` of every `--likely`."""
+    from ..search.tuning.sizes import likely_of
+
+    return {name: shares for text in texts for name, shares in likely_of(text).items()}
 
 
 def sampler(name: str | None) -> str | None:

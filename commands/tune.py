@@ -14,7 +14,7 @@ from ..search.tasks.command_line import Options
 from ..search.tasks.task import Task
 from ..space.workloads.taking import LARGEST_SCRIPT
 from .lookup import device_of, interface_asked, space_of
-from .options import SearchOptions, all_work, pins, sampler
+from .options import SearchOptions, all_work, likely, pins, sampler
 from .output import Output, by_clock, latency, number, percent
 from .progress import Progress, State
 
@@ -98,6 +98,7 @@ def settings_of(options: SearchOptions, entry: Entry, started: float | None) -> 
     return settings(
         **program, **{name: value for name, value in budget.items() if value is not None},
         dtype=work.dtype, target=options.target, interface=interface_asked(options, entry), pins=pins(options.pin),
+        likely=likely(options.likely),
         address=options.address, db=options.db, resume=options.resume, start=started, trace=options.trace,
     )  # fmt: skip
 
@@ -118,7 +119,7 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
 
     with Progress(output, state) as progress:
         # Importing the tuner loads what a usage error should not have to wait for.
-        from ..search.tuning.tuner import tune
+        from ..search.tuning.ranged import tune
 
         try:
             if own is not None:
@@ -221,6 +222,8 @@ def activities(spent: Mapping[str, float]) -> str:
 
 def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
     """Derive the space and say what would be searched; nothing is built."""
+    if entry.work.func.stated:
+        raise UsageError(f"{entry.work} has ranges, and is searched at some of their sizes; ask for the space of one")
     asked, device = settings_of(options, entry, None), device_of(options, entry)
     space = space_of(Task(entry.work, device.target, interface_asked(options, entry)), device)
     if not space.sketches:
