@@ -50,8 +50,8 @@ def _drivers() -> list[str]:
     return [
         "## OpenCL on a CPU",
         "",
-        f"{len(rows)} workloads of the suites on one CPU ({cpus}), each tuned for LLVM and for two drivers: medians over "
-        "the rounds of a race in turns, and the time of LLVM's kernel over that of the driver's, of which the geometric "
+        f"{len(rows)} rows of the suites on CPUs ({cpus}), each tuned for LLVM and for two drivers: medians over the "
+        "rounds of a race in turns, and the time of LLVM's kernel over that of the driver's, of which the geometric "
         f"means are {means[0]:.2f} (PoCL) and {means[1]:.2f} (Intel).",
         "",
         *_table(head, found),
@@ -68,25 +68,25 @@ def _gpu() -> list[str]:
                 found.append((str(row["key"]), name.removeprefix("opencl:"), f"{done['latency_us']:.1f}",
                               f"{done['gflops']:.0f}", share, str(done["trials"])))  # fmt: skip
     head = ("workload", "platform", "time, us", "GFLOP/s", "of the peak", "candidates")
-    return ["## OpenCL on a GPU", "", "What searches of seconds found on an NVIDIA H100.", "", *_table(head, found)]
+    return ["## OpenCL on a GPU", "", "What searches of seconds found.", "", *_table(head, found)]
 
 
 def _winograd() -> list[str]:
     """Convolutions with fewer multiplications: how often they are the faster form."""
     rows = json.loads((DATA / "winograd.json").read_text(encoding="utf-8"))
     ratios = [float(row["ratio"]) for row in rows]
-    found = sorted((tuple(row["shape"]), row) for row in rows)
+    found = sorted(((row["shape"], row) for row in rows), key=lambda pair: pair[0])
     return [
         "## Convolutions with fewer multiplications",
         "",
-        f"{len(rows)} shapes (images, height, width, channels, filters) of 3x3: the time as written over that with fewer "
+        f"{len(rows)} shapes (images, height, width, channels, filters): the time as written over that with fewer "
         f"multiplications. {sum(ratio > 1 for ratio in ratios)} are faster, the geometric mean is "
         f"{statistics.geometric_mean(ratios):.2f}.",
         "",
         *_table(
             ("shape", "as written, us", "fewer, us", "ratio"),
             [("x".join(map(str, shape)), f"{row['as_written_us']:.1f}", f"{row['fewer_us']:.1f}",
-              f"{row['ratio']:.2f}") for shape, row in found],  # fmt: skip
+              f"{row['ratio']:.2f}") for shape, row in found],
         ),
     ]
 
