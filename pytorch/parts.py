@@ -45,7 +45,7 @@ WORTH_IT_ALONE = [
 
 @dataclass
 class Part:
-    """What was cut out of a graph: `node` calls it, `module` has its operators in PyTorch, `forms` has networks of them.
+    """What was cut out of a graph: `node` calls it, `module` has it in PyTorch, and `forms` as networks.
 
     For `forms` see `models.forms`.  `constants` names the inputs whose values the network has.
     Result k of the module is result ``outputs[k]`` of the network.
