@@ -39,8 +39,22 @@ Examples:
 """
 
 
+class Single(click.Command):
+    """A command that takes each option once."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
 class Group(click.Group):
     """The main command, which also suggests the nearest subcommand."""
+
+    command_class = Single
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -67,10 +81,58 @@ def _share(_ctx: click.Context, _param: click.Parameter, text: str | None) -> fl
     return None if text is None else share(text)
 
 
+def _refuse_repeated(command: click.Command, ctx: click.Context, args: Sequence[str]) -> None:
+    """Raise UsageError for two values of what can have one: click would silently take the last."""
+    try:
+        given = command.make_parser(ctx).parse_args(args=list(args))[2]
+    except click.UsageError as error:
+        error.ctx = error.ctx or ctx  # which click's parser leaves out, and `mistake` asks for
+        raise
+    seen: dict[str | None, click.Option] = {}
+    for param in given:
+        if not isinstance(param, click.Option) or param.multiple:
+            continue
+        before = seen.get(param.name)
+        if before is param and not param.is_flag:
+            raise UsageError(f"{_option(param)} is given twice, and takes one value")
+        if before not in (None, param):
+            raise UsageError(f"{_option(before)} and {_option(param)} choose one thing in two ways; give one of them")
+        seen[param.name] = param
+
+
 class Count(click.IntRange):
     """A whole number in a range."""
 
     name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            ends = f"from {self.min} to {self.max}" if self.max is not None else f"of at least {self.min}"
+            raise UsageError(f"{_option(param)} takes a whole number {ends}, but got {value!r}") from None
+
+
+class Word(click.Choice[str]):
+    """One of a few words, in capitals or not."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(words, case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            words = [str(choice) for choice in self.choices]
+            *others, last = map(repr, words)
+            known = f"{', '.join(others)} or {last}" if others else last
+            meant = did_you_mean(str(value), words)
+            raise UsageError(f"{_option(param)} takes {known}, but got {value!r}{meant}") from None
+
+
+def _option(param: click.Parameter | None) -> str:
+    """How an option is written."""
+    return param.opts[-1] if param is not None else "this"
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -122,7 +184,7 @@ target_options = _options(
 )  # fmt: skip
 db_option = click.option("--db", metavar="URL", help="Path or URL; default STRIDESMITH_DB, else the data folder.")
 format_option = click.option(
-    "--format", "format_", type=click.Choice(FORMATS), help="rich in a terminal, plain without one; json for programs."
+    "--format", "format_", type=Word(FORMATS), help="rich in a terminal, plain without one; json for programs."
 )
 FILES = ("so", "c", "ll", "asm", "cl", "script", "wheel")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -143,10 +205,12 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--sampler", metavar="NAME",
               help="stridesmith (default), or Optuna's random, tpe, qmc, nsgaii, cmaes or gp.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
+@click.option("--likely", multiple=True, metavar="NAME=NUMBER:SHARE,...",
+              help="Of a range, as m=1..512, the numbers that calls have more often: m=1:0.5,128:0.3.")
 @click.option("--from", "from_file", metavar="FILE",
               help="A schedule of your own, as `show --trace` prints one: verified and raced first, recorded as yours.")
 @click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
-@click.option("--devices", type=click.Choice(["all"]),
+@click.option("--devices", type=Word(["all"]),
               help="Tune for every device of the target's kind, here or in the cluster: a run for each.")
 @click.option("--resume/--fresh", default=True, help="Learn from stored measurements (default), or ignore them.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE.json",
@@ -165,11 +229,11 @@ def tune(ctx: click.Context, /, devices: str | None, format_: str | None, **opti
         ctx.exit(_search(options, devices, Output.of(format_), ctx.obj))
     given = [p for p in ctx.params if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
     if given:
-        option = "--" + given[0].rstrip("_").replace("_", "-")
-        raise UsageError(
-            f"{option} stands before the command {ctx.invoked_subcommand!r}, which would not see it; "
-            f"write `{COMMAND} {ctx.invoked_subcommand} {option} ...`"
-        )
+        name, option = ctx.invoked_subcommand, "--" + given[0].rstrip("_").replace("_", "-")
+        does = f"`{name}` has no such option; `{COMMAND} {name} --help` lists those that it has"
+        if any(option in each.opts for each in tune.commands[name].params):
+            does = f"it would not see it there; write `{COMMAND} {name} {option} ...`"
+        raise UsageError(f"{option} stands before the command {name!r}: {does}")
 
 
 def _search(options: dict[str, Any], devices: str | None, output: Output, started: float) -> int:
@@ -300,7 +364,7 @@ def export(file: Path, db: str | None, format_: str | None) -> int:
 @click.option("--record", metavar="ID", help="The record to emit, instead of the best of a workload.")
 @click.option("--as-written", is_flag=True, help="With --script: the program as it stands there, without a record.")
 @click.option("-o", "path", required=True, metavar="PATH", help="A file, or a folder that is there or ends in a slash.")
-@click.option("--format", "format", type=click.Choice(FILES), default="so", show_default=True,
+@click.option("--format", "format", type=Word(FILES), default="so", show_default=True,
               help="Shared object, C, LLVM IR, assembly, OpenCL with a host program, script, Python wheel.")
 @click.option("--isa", metavar="NAME",
               help=f"Another CPU: avx2, avx512 or neon, or a target that `{COMMAND} targets` lists.")
@@ -462,14 +526,12 @@ def _main(argv: Sequence[str], started: float) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        from .commands.mistaken import extra_words
+        from .commands.mistaken import mistake
 
-        context = getattr(error, "ctx", None)
-        command = context.info_name if context is not None and context.parent is not None else ""
-        return ended(UsageError(extra_words(error.format_message(), command)), as_json)
-    except click.Abort as error:  # click's own word for an interrupt
+        return ended(UsageError(mistake(error)), as_json)
+    except click.Abort as error:  # click's own word for an interrupt, and for a file that ends too early
         cause = error.__cause__ or error.__context__
-        return ended(cause if isinstance(cause, KeyboardInterrupt) else KeyboardInterrupt(), as_json)
+        return ended(cause if isinstance(cause, (KeyboardInterrupt, EOFError)) else KeyboardInterrupt(), as_json)
     except BaseException as error:
         return ended(error, as_json)
 

@@ -210,9 +210,9 @@ class InternalError(StridesmithError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the nearest of `known`, else an empty text."""
+    """`" (did you mean 'x'?)"` for the nearest of `known`, else an empty text."""
     near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def of_kind(kind: str) -> type[StridesmithError]:

@@ -35,6 +35,9 @@ def reason(error: OSError, told: str = "") -> str:
     """Why the system refuses, and for which file, unless that was told."""
     why = error.strerror or str(error)
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    folder = os.path.dirname(name)
+    if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
+        return f"the folder {folder} is not there"
     return why if not name or name in told else f"{why} ({name})"
 
 

@@ -6,12 +6,15 @@ import base64
 import ctypes
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..ir.target import Target
-from .artifact import Artifact, InNetwork
-from .executable import Executable, describe
+from .artifact import OPEN, Artifact, InNetwork
+from .executable import Executable, describe, numpy_dtype
 from .host_bound import HostBound
 from .in_network import CallsInNetwork
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
@@ -63,6 +66,21 @@ class CpuExecutable(Executable):
         self.entry_address = self._object.address(entry)
         self._entry = self._object.function(entry, ctypes.c_void_p, ctypes.c_int64)
         self._repeat = self._object.function(f"{entry}.repeat", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._sizes: tuple[NDArray[Any], ...] = ()
+
+    def at(self, shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> CpuExecutable:
+        count = len(shapes)
+        if len(self.params) != count + len(sizes) or not sizes:
+            raise ValueError(f"the kernel takes {len(self.params)} parameters, but got {count} and {len(sizes)} sizes")
+        made = copy(self)
+        made.params = tuple(
+            memory._replace(shape=shape) if OPEN in memory.shape else memory
+            for memory, shape in zip(self.params, shapes, strict=False)
+        )
+        made._sizes = tuple(
+            np.full(1, size, numpy_dtype(memory.dtype)) for memory, size in zip(self.params[count:], sizes, strict=True)
+        )
+        return made
 
     def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> CpuBound:
         return CpuBound(self, guard_bytes, called)
@@ -79,13 +97,19 @@ class CpuExecutable(Executable):
         count = len(self.params) + len(self.workspaces)
         if len(pointers) != count:
             raise ValueError(f"the kernel takes {count} buffers, but got {len(pointers)}")
-        return (ctypes.c_void_p * count)(*pointers)
+        return (ctypes.c_void_p * (count + len(self._sizes)))(*self._with_sizes(pointers))
+
+    def _with_sizes(self, pointers: Sequence[int]) -> list[int]:
+        """Addresses of parameters and workspaces, with those of the sizes between them."""
+        count = len(self.params)
+        return [*pointers[:count], *(size.ctypes.data for size in self._sizes), *pointers[count:]]
 
     def native_call(
         self, record: Sequence[int], arguments: Sequence[Expected], workspaces: Sequence[NDArray[Any]]
     ) -> Callable[..., bool] | None:
         """A short way to call with arrays, where there is one (see `llvm.python_call`); it keeps the workspaces."""
-        return native_call(self.entry_address, self.target.threads, record, arguments, (self, tuple(workspaces)))
+        whole = self._with_sizes(record)
+        return native_call(self.entry_address, self.target.threads, whole, arguments, (self, tuple(workspaces)))
 
     def repeat(self, record: ctypes.Array[ctypes.c_void_p], calls: int) -> None:
         """`calls` calls, back to back, with a record that `pack` made."""

@@ -77,6 +77,14 @@ class Executable(ABC):
         """The parameters, then the workspaces."""
         return (*self.params, *self.workspaces)
 
+    def at(self, shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> Executable:
+        """The same code for the extents of one call.
+
+        `shapes` are those of its parameters, and `sizes` the values of the integers that only extents give, which come
+        behind these.  Raises ValueError where there are none, and for a device that takes them in no other way.
+        """
+        raise ValueError(f"kernels for {self.artifact['kind']} have one shape")
+
     @abstractmethod
     def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:
         """Allocate every parameter and workspace, with `guard_bytes` of guard zone before and after each.

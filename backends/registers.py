@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..ir.expr import Buffer, variables
-from ..ir.node import walk
-from ..ir.stmt import For, Store
+from ..ir.stmt import For, stores
 
 
 def accumulators(loop: For, register_bytes: int) -> int:
     """The registers that `loop` updates in each of its iterations, 0 for a loop over the registers themselves."""
     found: set[Buffer] = set()
-    for node in walk(loop.body):
-        if isinstance(node, Store) and node.buffer.scope == "local":
-            if any(loop.var in variables(index) for index in node.indices):
+    for store in stores(loop.body):
+        if store.buffer.scope == "local":
+            if any(loop.var in variables(index) for index in store.indices):
                 return 0
-            found.add(node.buffer)
+            found.add(store.buffer)
     return registers_of((buffer.nbytes for buffer in found), register_bytes)
 
 

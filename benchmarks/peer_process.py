@@ -48,8 +48,8 @@ def stridesmith_forms(job: Job, threads: int) -> Forms:
 
 
 def nn_forms(job: Job, threads: int) -> Forms:
-    """A network of torch.nn in one of its ways (`torch_networks.py`)."""
-    from torch_networks import nn_forms
+    """A network of torch.nn in one of its ways (`torch_ways.py`)."""
+    from torch_ways import nn_forms
 
     return nn_forms(job, threads)
 

@@ -2,13 +2,15 @@
 
     python benchmarks/torch_models.py --seconds 600 --out FOLDER [resnet50 mobilenetv2 bert_layer]
     python benchmarks/torch_models.py --seconds 10 --threads 1 --out FOLDER small_mlp small_bert small_resnet
+    python benchmarks/torch_models.py --seconds 0 --out FOLDER vit convnext "gpt, growing"
 
-The second is about what a call costs in PyTorch: guards, wrappers, operators.
+The second is about what a call costs in PyTorch: guards, wrappers, operators.  The third takes models of
+`torch_zoo.py` without tuning.
 
-Each network is tuned from an empty database by `stridesmith.torch.tune` for ``--seconds``; ``--again`` keeps the
-database.  Then each way is a process of its own, stopped (SIGSTOP) while another is timed, and they take turns; a ratio
-is the median over the rounds of what another way took over what ours took in the same round.  What our backend leaves
-to PyTorch counts as ours.  Results go to ``FOLDER/torch.jsonl``, a line each.
+Each network is tuned from an empty database by `stridesmith.torch.tune` for ``--seconds``, unless those are 0;
+``--again`` keeps the database.  Then each way is a process of its own, stopped (SIGSTOP) while another is timed, and
+they take turns; a ratio is the median over the rounds of what another way took over what ours took in the same round.
+What our backend leaves to PyTorch counts as ours.  Results go to ``FOLDER/torch.jsonl``, a line each.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ WAYS = ("eager", "inductor", "stridesmith", "compile")
 
 def tuned(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Tune a network from an empty database."""
-    from torch_networks import network
+    from torch_ways import taken
 
     import stridesmith as ss
 
@@ -37,8 +39,10 @@ def tuned(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         return {}
     for file in arguments.out.glob(f"{name}.db*"):
         file.unlink()
-    module, x = network(name)
-    found = ss.torch.tune(module, x, seconds=arguments.seconds, db=str(db), threads=arguments.threads)
+    if not arguments.seconds:
+        return {}
+    module, inputs = taken(name)
+    found = ss.torch.tune(module, inputs, seconds=arguments.seconds, db=str(db), threads=arguments.threads)
     return {"parts": found.parts, "operators": found.operators, "trials": found.trials, "left": found.left}
 
 

@@ -1,12 +1,10 @@
-"""ResNet-50, MobileNetV2 and a layer of BERT in plain torch.nn, with seeded weights, and the ways to run them."""
+"""ResNet-50, MobileNetV2 and a layer of BERT in plain torch.nn, with seeded weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from peer_forms import Forms, Job
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -114,32 +112,3 @@ def network(name: str) -> tuple[nn.Module, Tensor]:
         if buffer.is_floating_point():
             buffer.copy_(torch.rand_like(buffer) + 0.5 if key.endswith("var") else torch.randn_like(buffer) * 0.1)
     return module, torch.randn(shape)
-
-
-def nn_forms(job: Job, threads: int) -> Forms:
-    """One way to run a network: eager, by Inductor with frozen weights, or in two ways by us, with the database."""
-    torch.set_num_threads(threads)
-    module, x = network(job["nn"])
-    way: Any = module
-    if job["way"] == "inductor":
-        import torch._inductor.config as inductor
-
-        inductor.freezing = True
-        way = torch.compile(module)
-    elif job["way"] == "stridesmith":
-        import stridesmith as ss
-
-        options = {"db": job["db"], "threads": threads, "rest": job["rest"]}
-        way = torch.compile(module, backend=ss.torch.backend, options=options)
-    elif job["way"] == "compile":
-        import stridesmith as ss
-
-        way = ss.torch.compile(module, x, db=job["db"], threads=threads, rest=job["rest"])
-
-    def call() -> Tensor:
-        with torch.no_grad():
-            found: Tensor = way(x)
-        return found
-
-    call()
-    return Forms({job["way"]: call})

@@ -62,6 +62,7 @@ def tune(
     interface: Who | Mapping[str, Who] | None = None,
     threads: int | None = None,
     pins: Mapping[str, str] | None = None,
+    likely: Mapping[str, Mapping[int, float]] | None = None,
     schedules: Sequence[Schedule] = (),
     resume: bool = True,
     seed: int = 0,
@@ -88,8 +89,9 @@ def tune(
     `progress` shows how it goes: always, never, or if None in a notebook, as a chart, and on a terminal, on stderr.
     `dtype` is for a workload that is given by its name.  `interface` says who may choose each argument's layout
     (``fixed``, ``constant``, ``streamed``, ``free``), `pins` fixes decisions by name, `schedules` are your own, which
-    are verified and raced first and take part in the final race.  `threads` are those of a CPU's kernel, `address` is
-    of a Ray cluster, `trace` a file for https://ui.perfetto.dev, and `emit` gets every JSON event.
+    are verified and raced first and take part in the final race.  `likely` are the numbers of a range, as m=(1, 512),
+    that calls have more often than others, with their shares: ``{"m": {1: 0.5}}``.  `threads` are those of a CPU's
+    kernel, `address` is of a Ray cluster, `trace` a file for https://ui.perfetto.dev, and `emit` gets every JSON event.
 
     `rules` are what the design space is made with, by default `stridesmith.RULES`; `generate` is another generator of
     it.  `sampler` is ``stridesmith`` or one of Optuna's.  `builders` is how many processes compile in all, `batch` how
@@ -102,9 +104,9 @@ def tune(
     begun = time.monotonic() if start is None else start
     named = {
         "trials": trials, "seconds": seconds, "stop_at": stop_at, "db": db, "dtype": dtype, "interface": interface,
-        "threads": threads, "pins": None if pins is None else dict(pins), "sampler": sampler, "address": address,
-        "trace": trace, "builders": builders, "batch": batch, "finalists": finalists, "race_seconds": race_seconds,
-        "mirror": mirror,
+        "threads": threads, "pins": dict(pins) if isinstance(pins, Mapping) else pins, "sampler": sampler,
+        "address": address, "trace": trace, "builders": builders, "batch": batch, "finalists": finalists,
+        "race_seconds": race_seconds, "mirror": mirror, "likely": likely,
     }  # fmt: skip
     options = {name: value for name, value in named.items() if value is not None}
     has_limit = not (trials is None and seconds is None and stop_at is None)

@@ -33,10 +33,16 @@ def run(where: str, options: EmitOptions, output: Output) -> int:
 
     Raises NoRecord, BadRecord, ToolMissing, and UsageError for what does not go together.
     """
+    from .. import configs
     from ..backends.export.formats import place_of
 
+    named, isa = options.isa, None
+    if named is not None:  # a mistake in it need not wait for a record
+        isa = configs.target(named if named in configs.targets() else f"cpu-{named}")
     kernel, target, called = _found(options, output)
-    path, described = place_of(where, options.format, called), _described(options.isa, target)
+    if isa is not None and target.kind != "cpu":
+        raise UsageError(f"--isa is for kernels of the CPU, but this one is for {target.kind}")
+    path, described = place_of(where, options.format, called), isa and replace(isa, threads=target.threads)
     for written in kernel.export(path, options.format, target=described):
         output.line(str(written))
     return 0
@@ -77,14 +83,3 @@ def _as_written(options: EmitOptions) -> tuple[Kernel, Target, str]:
     entry, target = one_work(options), Device.here(options.target, options.threads)
     func = entry.work.func
     return build(func, target, interface_asked(options, entry), given=func), target, entry.work.name
-
-
-def _described(name: str | None, target: Target) -> Target | None:
-    """The CPU of `--isa`, with the threads that the kernel was tuned for."""
-    from .. import configs
-
-    if name is None:
-        return None
-    if target.kind != "cpu":
-        raise UsageError(f"--isa is for kernels of the CPU, but this one is for {target.kind}")
-    return replace(configs.target(name if name in configs.targets() else f"cpu-{name}"), threads=target.threads)

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
+import click
+
 from ..errors import did_you_mean
 from ..invocation import COMMAND
 
@@ -37,6 +39,8 @@ def no_command(words: Sequence[str], workload: str | None, shape: Sequence[str],
             f"there is no command {word!r}; all parameters of a workload go into one --shape, with commas between "
             f"them: `{_tuned(workload or 'NAME', [*shape, *parameters])}`"
         )
+    if word.startswith("-"):
+        return f"{word!r} stands after `--`, where options are words like others; leave the `--` out"
     if word == "tune":
         return f"`tune` is the command itself; leave the second one out: `{COMMAND} --workload conv2d`"
     suffix = PurePath(word).suffix.lower()
@@ -58,10 +62,37 @@ EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)$")
 RECORD = re.compile(r"[0-9a-f]{4,16}")
 
 
-def extra_words(message: str, command: str) -> str:
+def mistake(error: click.ClickException) -> str:
+    """What click says of a command line, with what to write instead."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return error.format_message()
+    is_main = context.parent is None
+    command = COMMAND if is_main else f"{COMMAND} {context.info_name}"
+    if isinstance(error, click.NoSuchOption):
+        option = error.option_name
+        if context.parent is not None and any(option in each.opts for each in context.parent.command.params):
+            return f"`{command}` has no option {option!r}, which is one of the search, `{COMMAND} {option} ...`"
+        meant = did_you_mean(option, [each for param in context.command.params for each in param.opts])
+        return f"`{command}` has no option {option!r}{meant}; `{command} --help` lists its options"
+    if isinstance(error, click.BadOptionUsage):
+        param = next((each for each in context.command.params if error.option_name in each.opts), None)
+        if param is not None and param.metavar:
+            return f"{error.option_name} needs a value: `{error.option_name} {param.metavar}`"
+    if isinstance(error, click.MissingParameter):
+        needed = [
+            f"{param.opts[-1]} {param.metavar}" if isinstance(param, click.Option) else (param.name or "").upper()
+            for param in context.command.params
+            if param.required
+        ]
+        return f"`{command}` needs {' and '.join(needed)}: `{' '.join([command, *needed])}`"
+    return error.format_message() if is_main else _extra_words(error.format_message(), str(context.info_name))
+
+
+def _extra_words(message: str, command: str) -> str:
     """A message of click's about words that `command` does not take, with the option that was probably meant."""
     found = EXTRA.search(message)
-    if found is None or not command:
+    if found is None:
         return message
     from ..space.workloads import names
 

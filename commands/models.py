@@ -15,7 +15,7 @@ from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from .lookup import best_of, missing
-from .options import RecordOptions, SearchOptions, array_of, inputs_of
+from .options import RecordOptions, SearchOptions, array_of, inputs_of, unreadable
 from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
 
@@ -32,7 +32,7 @@ R = TypeVar("R")
 DEFAULT_SECONDS = 600.0  # of `stridesmith --model` without a limit, a choice
 MEASURING, MOST_MEASURING = 0.05, 1.0  # of the seconds, and seconds, for a last measurement of the whole
 OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
-OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "from_file", "dry_run")
+OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "likely", "from_file", "dry_run")
 SHOWN_ROWS = 40  # of operators, a choice
 
 
@@ -355,8 +355,8 @@ def _arrays(path: str) -> dict[str, Any]:
     try:
         with np.load(Path(path), allow_pickle=False) as found:
             return {name: np.ascontiguousarray(found[name]) for name in found.files}
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read the inputs in {path}, no .npz file of plain arrays: {error}") from None
+    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise unreadable("the inputs", path, "an .npz file of plain arrays", error) from None
 
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ScriptProblem, UsageError, did_you_mean
-from ..files import small_text
+from ..files import reason, small_text
 from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device, names_recording
@@ -42,6 +42,7 @@ class SearchOptions(Options):
     seed: int | None = None
     sampler: str | None = None
     pin: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
     address: str | None = None
     resume: bool = True
     trace: str | None = None
@@ -91,6 +92,13 @@ def pins(texts: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"--pin takes DECISION=VALUE, but got {text!r}; `{COMMAND} show --space` lists them")
         found[name.strip()] = value.strip()
     return found
+
+
+def likely(texts: Iterable[str]) -> dict[str, dict[int, float]]:
+    """``NAME=NUMBER:SHARE,...`` of every `--likely`."""
+    from ..search.tuning.sizes import likely_of
+
+    return {name: shares for text in texts for name, shares in likely_of(text).items()}
 
 
 def sampler(name: str | None) -> str | None:
@@ -155,7 +163,7 @@ def all_work(options: Options) -> list[Entry]:
 
 
 def _recorded(target: str) -> Entry:
-    """What a recorded space is of."""
+    """The workload and interface of a recorded space, the target `recorded:..`."""
     from ..configs import Entry
 
     found = Device.named(target).recording
@@ -248,4 +256,13 @@ def array_of(path: str) -> Any:
     try:
         return np.ascontiguousarray(np.load(Path(path), allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"cannot read the input in {path}, no .npy file of a plain array: {error}") from None
+        raise unreadable("the input", path, "an .npy file of a plain array", error) from None
+
+
+def unreadable(what: str, path: str, kind: str, error: Exception) -> UsageError:
+    """The error about a file of NumPy's that is not there, or is not of its `kind`."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return UsageError(f"cannot read {what} in {path}: {reason(error, path)}")
+    return UsageError(
+        f"cannot read {what} in {path}, which is not {kind}, or is damaged; NumPy's `save` and `savez` write such files"
+    )

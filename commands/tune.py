@@ -14,7 +14,7 @@ from ..search.tasks.command_line import Options
 from ..search.tasks.task import Task
 from ..space.workloads.taking import LARGEST_SCRIPT
 from .lookup import device_of, interface_asked, space_of
-from .options import SearchOptions, all_work, pins, sampler
+from .options import SearchOptions, all_work, likely, pins, sampler
 from .output import Output, by_clock, latency, number, percent
 from .progress import Progress, State
 
@@ -47,7 +47,10 @@ def run(options: SearchOptions, output: Output, started: float) -> int:
             _dry_run(options, entry, output)
             continue
         try:
-            asked = replace(options, trace=_trace(options.trace, index, len(entries)))
+            asked = options
+            if options.trace and len(entries) > 1:  # a file for each run
+                path = Path(options.trace)
+                asked = replace(options, trace=str(path.with_stem(f"{path.stem}-{index + 1}")))
             results.append((entry, _tune(asked, entry, output, started if index == 0 else None)))
         except NoSchedule as error:
             if len(entries) == 1:
@@ -57,13 +60,6 @@ def run(options: SearchOptions, output: Output, started: float) -> int:
     if len(entries) > 1 and not options.dry_run:
         _overview(results, entries, output)
     return 0
-
-
-def _trace(path: str | None, index: int, count: int) -> str | None:
-    """The file of a run's trace: as it was given, with the number of the run where there are several."""
-    if path is None or count == 1:
-        return path
-    return str(Path(path).with_stem(f"{Path(path).stem}-{index + 1}"))
 
 
 def _overview(results: list[Result], entries: list[Entry], output: Output) -> None:
@@ -98,6 +94,7 @@ def settings_of(options: SearchOptions, entry: Entry, started: float | None) -> 
     return settings(
         **program, **{name: value for name, value in budget.items() if value is not None},
         dtype=work.dtype, target=options.target, interface=interface_asked(options, entry), pins=pins(options.pin),
+        likely=likely(options.likely),
         address=options.address, db=options.db, resume=options.resume, start=started, trace=options.trace,
     )  # fmt: skip
 
@@ -118,7 +115,7 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
 
     with Progress(output, state) as progress:
         # Importing the tuner loads what a usage error should not have to wait for.
-        from ..search.tuning.tuner import tune
+        from ..search.tuning.ranged import tune
 
         try:
             if own is not None:
@@ -221,6 +218,8 @@ def activities(spent: Mapping[str, float]) -> str:
 
 def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
     """Derive the space and say what would be searched; nothing is built."""
+    if entry.work.func.stated:
+        raise UsageError(f"{entry.work} has ranges, and is searched at some of their sizes; ask for the space of one")
     asked, device = settings_of(options, entry, None), device_of(options, entry)
     space = space_of(Task(entry.work, device.target, interface_asked(options, entry)), device)
     if not space.sketches:

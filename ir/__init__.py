@@ -11,6 +11,7 @@ A module imports those that stand before it in this order, never one behind it::
     syntax, tracing                          expressions read from text and from Python functions
     extents, affine, layout                  extents as they are held, exact sets, index maps, pad values and layouts
     printer, stmt, ranges, context           programs as text, functions and modules, many shapes, what holds at a place
+    size_ranges                              which numbers the integers of extents may be
     dataflow, analysis                       what statements read and write, whether two iterations meet
     script, interpreter, verify              programs read from text, what they compute, the rules that they keep
     passes, picture                          rewrites that need no target

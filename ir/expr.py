@@ -35,6 +35,7 @@ values mean the same thing everywhere in it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,7 +46,7 @@ from typing import Any, Union
 from ..errors import ProgramError
 from . import dtypes
 from .functions import TRUNCATED_CALLS
-from .node import TRACING, Node, children, gathered, rebuild, remembered
+from .node import TRACING, Derived, Node, children, gathered, rebuild, remembered
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGIC = ("and", "or")
@@ -251,8 +252,8 @@ class Binary(Expr):
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         if self.op in COMPARISONS or self.op in LOGIC:
             return dtypes.with_lanes("bool", dtypes.lanes(self.a.dtype))
         return self.a.dtype
@@ -262,8 +263,8 @@ class Binary(Expr):
 class Not(Expr):
     a: Expr
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         return self.a.dtype
 
 
@@ -273,8 +274,8 @@ class Select(Expr):
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         return self.a.dtype
 
 
@@ -298,8 +299,8 @@ class Load(Expr):
     buffer: Buffer
     indices: tuple[Expr, ...]
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         width = max((dtypes.lanes(i.dtype) for i in self.indices), default=1)
         return dtypes.with_lanes(self.buffer.dtype, width * dtypes.lanes(self.buffer.dtype))
 
@@ -310,8 +311,8 @@ class Ramp(Expr):
     stride: Expr
     lanes: int
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         return dtypes.with_lanes(self.base.dtype, self.lanes)
 
 
@@ -320,8 +321,8 @@ class Broadcast(Expr):
     value: Expr
     lanes: int
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         return dtypes.with_lanes(self.value.dtype, self.lanes)
 
 
@@ -335,8 +336,8 @@ class Shuffle(Expr):
     vectors: tuple[Expr, ...]
     lanes: tuple[Expr, ...]
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         return dtypes.with_lanes(self.vectors[0].dtype, len(self.lanes))
 
 
@@ -351,8 +352,8 @@ class LetExpr(Expr):
     value: Expr
     body: Expr
 
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
+    @Derived
+    def dtype(self) -> str:
         return self.body.dtype
 
 
@@ -419,6 +420,13 @@ def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
     return None
 
 
+_INTEGERS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "min": min, "max": max, "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge, "and": lambda x, y: x and y, "or": lambda x, y: x or y,
+}  # fmt: skip
+
+
 def fold_constants(op: str, a: Const, b: Const) -> Expr | None:
     """``a op b`` of integers or bools as the interpreter computes it: integers wrap around.
 
@@ -427,13 +435,7 @@ def fold_constants(op: str, a: Const, b: Const) -> Expr | None:
     x, y = a.value, b.value
     if dtypes.is_float(a.dtype) or op == "/" or (op in ("//", "%") and y == 0):
         return None
-    table: dict[str, Callable[[], Any]] = {
-        "+": lambda: x + y, "-": lambda: x - y, "*": lambda: x * y,
-        "//": lambda: x // y, "%": lambda: x % y, "min": lambda: min(x, y), "max": lambda: max(x, y),
-        "==": lambda: x == y, "!=": lambda: x != y, "<": lambda: x < y, "<=": lambda: x <= y,
-        ">": lambda: x > y, ">=": lambda: x >= y, "and": lambda: x and y, "or": lambda: x or y,
-    }  # fmt: skip
-    value = table[op]()
+    value = _INTEGERS[op](x, y)
     if op in COMPARISONS or op in LOGIC:
         return const(bool(value))
     return const(dtypes.wrap(value, a.dtype) if dtypes.is_int(a.dtype) else value, a.dtype)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from operator import attrgetter, is_not
 from threading import get_ident
-from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
 N = TypeVar("N", bound="Node")
 R = TypeVar("R")
@@ -99,8 +99,8 @@ class Node:
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        """String hashes differ between processes, so a copy drops what is remembered."""
-        return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
+        """String hashes differ between processes, so a copy drops what is remembered, and what fields tell."""
+        return {name: self.__dict__[name] for name in self.__match_args__}
 
 
 def _few(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -122,6 +122,22 @@ def remembered(fn: Callable[[Any], R]) -> Callable[[Any], R]:
         return found
 
     return kept
+
+
+class Derived(Generic[T]):
+    """An attribute that a node's fields tell: computed when it is first asked for, from then on as quick as a field.
+
+    Decorates the method that computes it.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    def __get__(self, node: Any, owner: type) -> T:
+        if node is None:
+            raise AttributeError(f"`{owner.__name__}.{self.name}` is an attribute of nodes")
+        found = node.__dict__[self.name] = self.compute(node)  # which comes before this descriptor from now on
+        return found
 
 
 def children(node: Node) -> Iterator[Node]:

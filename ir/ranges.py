@@ -16,11 +16,15 @@ stay promises.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ProgramError
+from . import dtypes
+from .arith.constants import rounded
 from .arith.statements import assumed
 from .expr import (
+    TRUE,
     Binary,
     Buffer,
     Cast,
@@ -38,7 +42,7 @@ from .expr import (
 from .extents import widened
 from .node import rebuild, remembered
 from .statements import LONGEST
-from .stmt import Assume, Block, Iter, PrimFunc, Seq
+from .stmt import Assume, Block, Iter, PrimFunc, Seq, seq
 from .text import expr_text, extent_text, shape_text, uncast
 
 
@@ -151,7 +155,10 @@ def _folded(expr: Any) -> Any:
 
 
 def fixed(func: PrimFunc, values: Values) -> PrimFunc:
-    """The function of fixed shapes that `func` is where its integers have these `values`; it takes the same scalars."""
+    """The function of fixed shapes that `func` is where its integers have these `values`; it takes the same scalars.
+
+    Preconditions that hold then are left out.
+    """
     mapping = {v: const(value, v.dtype) for v, value in values.items()}
 
     def write_in(node: Any) -> Any:
@@ -161,11 +168,15 @@ def fixed(func: PrimFunc, values: Values) -> PrimFunc:
         below = rebuild(node, write_in)
         if isinstance(below, Iter) and isinstance(below.limit, Expr):
             return Iter(below.var, valued(below.limit, values), below.kind, below.binding)
-        if isinstance(below, Cast) and isinstance(below.a, Const):
-            return in_type(below.a, below.dtype)
+        if isinstance(below, Cast) and isinstance(below.a, Const) and dtypes.lanes(below.dtype) == 1:
+            value = below.a.value
+            is_float = dtypes.is_float(below.dtype)
+            return const(rounded(value, below.dtype), below.dtype) if is_float else in_type(below.a, below.dtype)
         return refold(below)
 
     params = tuple(p if isinstance(p, Var) else write_in(p) for p in func.params)
     body = write_in(substitute(func.body, mapping))
     assert isinstance(body, Block)
+    if isinstance(body.body, Seq):
+        body = replace(body, body=seq([s for s in body.body.stmts if not (isinstance(s, Assume) and s.cond == TRUE)]))
     return PrimFunc(func.name, params, body, func.layouts, func.attrs)

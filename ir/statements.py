@@ -274,7 +274,7 @@ def written_buffers(node: Node) -> tuple[Buffer, ...]:
 @remembered
 def _written(node: Node) -> tuple[Buffer, ...]:
     own = (node.buffer,) if isinstance(node, Store) else ()
-    return tuple(dict.fromkeys(chain(own, *map(_written, children(node)))))
+    return _together([own, *(_written(child) for child in children(node) if not isinstance(child, Expr))])
 
 
 def read_buffers(node: Node) -> tuple[Buffer, ...]:
@@ -285,7 +285,12 @@ def read_buffers(node: Node) -> tuple[Buffer, ...]:
 @remembered
 def _read(node: Node) -> tuple[Buffer, ...]:
     own = (node.buffer,) if isinstance(node, Load) else ()
-    return tuple(dict.fromkeys(chain(own, *map(_read, children(node)))))
+    return _together([own, *map(_read, children(node))])
+
+
+def _together(parts: list[tuple[Buffer, ...]]) -> tuple[Buffer, ...]:
+    parts = [part for part in parts if part]
+    return tuple(dict.fromkeys(chain(*parts))) if len(parts) > 1 else parts[0] if parts else ()
 
 
 @remembered
@@ -319,7 +324,7 @@ NO_NAMES: frozenset[str] = frozenset()
 
 @gathered
 def names_below(node: Node) -> frozenset[str]:
-    """`names`, kept."""
+    """`names` as a set that is remembered on each node."""
     if isinstance(node, Buffer) and not node.is_fixed:
         return frozenset((node.name, *(v.name for e in node.extents if isinstance(e, Expr) for v in free_variables(e))))
     return frozenset((node.name,)) if isinstance(node, (Var, Buffer, Block)) else NO_NAMES

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
+
+from ..errors import UsageError
 
 Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
@@ -19,6 +21,12 @@ class Given:
     shapes: Shapes = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     either: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a shape that is no sequence of whole numbers."""
+        for name, shape in self.shapes.items():
+            if isinstance(shape, str) or not all(isinstance(extent, SupportsIndex) for extent in shape):
+                raise UsageError(f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {shape!r}")
 
     @staticmethod
     def of(given: Given | Shapes | None) -> Given:

@@ -73,7 +73,29 @@ BAD = [
     (["opencl:pocl"], 2, "--target opencl:pocl`"),
     (["--workload", "conv2d", "--seconds", "soon"], 2, "as 90, 90s, 1.5m or 1h30m, but got 'soon'"),
     (["--workload", "conv2d", "--stop-at", "90"], 2, "as 0.9 or 90%, but got '90'"),
-    (["--workload", "conv2d", "--trials", "1k"], 2, "'1k' is not a valid whole number"),
+    (["--workload", "conv2d", "--trials", "1k"], 2, "--trials takes a whole number of at least 1, but got '1k'"),
+    (["--workload", "conv2d", "--threads", "0"], 2, "--threads takes a whole number from 1 to 4096, but got '0'"),
+    (["--workload", "conv2d", "--format", "jason"], 2, "'plain' or 'json', but got 'jason' (did you mean 'json'?)"),
+    (["--workload", "conv2d", "--seconds"], 2, "--seconds needs a value: `--seconds S`"),
+    (["--workload", "conv2d", "--workload", "matmul"], 2, "--workload is given twice"),
+    (["show", "--target", "cpu", "--target", "opencl"], 2, "--target is given twice"),
+    (["show", "--workload", "conv2d", "--space", "--trace"], 2, "--space and --trace choose one thing in two ways"),
+    (["--workload", "conv2d", "--", "--dry-run"], 2, "leave the `--` out"),
+    (["--workload", "conv2d", "-t", "cpu"], 2, "has no option '-t'; `stridesmith --help` lists its options"),
+    (["show", "--worklod", "conv2d"], 2, "(did you mean '--workload'?); `stridesmith show --help`"),
+    (["show", "--workload", "conv2d", "--trials", "8"], 2, "one of the search, `stridesmith --trials ...`"),
+    (["--trials", "8", "show"], 2, "`show` has no such option"),
+    (["--target", "cpu", "show"], 2, "write `stridesmith show --target ...`"),
+    (["compare", "a.db"], 2, "needs A and B: `stridesmith compare A B`"),
+    (["report"], 2, "needs -o FILE.html: `stridesmith report -o FILE.html`"),
+    (["--workload", "conv2d", "--interface", "w"], 2, "or NAME=WORD for each"),
+    (["--workload", "conv2d", "--target", "recorded:"], 2, "`recorded:FILE`"),
+    (["--script", "/dev/null"], 2, "which is what a program is"),
+    (["run", "a.onnx", "--data", "missing.npz"], 2, "cannot read the inputs in missing.npz: No such file"),
+    (["run", "a.onnx", "--data", "/dev/null"], 2, "is not an .npz file of plain arrays"),
+    (["run", "a.onnx", "--input", "x=/dev/null.npy"], 2, "cannot read the input in /dev/null.npy"),
+    (["export", "/no/such/folder/x.jsonl"], 74, "the folder /no/such/folder is not there"),
+    (["emit", "--workload", "matmul", "-o", "x.so", "--isa", "pentium"], 2, "there is no target 'cpu-pentium'"),
     (["--workload", "conv2d", "--dtype", "half"], 2, "did you mean 'float16'?"),
     (["best", "--db", "mysql://host/x"], 2, "in files of SQLite or in PostgreSQL, not by mysql"),
     (["--workload", "conv2d", "--no-such-option"], 2, "no-such-option"),
@@ -305,3 +327,9 @@ def test_seconds_count_from_the_call_where_a_program_makes_it(monkeypatch: pytes
     before = time.monotonic()
     assert main(["--workload", "matmul"]) == 0 and heard[0] >= before
     assert main() == 0 and heard[1] == long_ago
+
+
+def test_words_of_options_are_known_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    """``--format JSON`` is ``--format json``."""
+    assert main(["--workload", "matmul", "--dry-run", "--format", "JSON"]) == 0
+    assert json.loads(capsys.readouterr().out)["event"] == "dry_run"

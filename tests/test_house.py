@@ -51,7 +51,7 @@ HOMES = {
     "sqlalchemy": tuple(f"search/records/{name}.py" for name in ("database", "engine", "rows", "tables")),
     "onnx": ("models/",),
     "torch": ("pytorch/",),
-    "click": ("cli.py",),
+    "click": ("cli.py", "commands/mistaken.py"),
     "rich": ("commands/",),
     "jinja2": ("report/page.py",),
     "vl_convert": ("report/page.py",),

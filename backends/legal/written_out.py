@@ -139,7 +139,8 @@ class _Writer:
 
     def _store(self, stmt: Store) -> Stmt:
         made = replace(stmt, indices=tuple(map(self.values, stmt.indices)), value=self.values(stmt.value))
-        self.loads.update(n for n in walk(made.value) if isinstance(n, Load) and n.buffer != stmt.buffer)
+        if self.registers:
+            self.loads.update(n for n in walk(made.value) if isinstance(n, Load) and n.buffer != stmt.buffer)
         return made
 
     def _inside(self, stmt: Stmt, facts: Facts) -> Stmt:

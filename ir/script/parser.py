@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from .. import dtypes
+from ..depth import deep
 from ..expr import Buffer, Var
 from ..layout.layout import Layout
 from ..stmt import Block, Layouts, Module, PrimFunc, Stmt
@@ -56,8 +57,8 @@ def parse(
             found.update({m.name: m for m in _methods(owner) if m.name not in found})
     if name not in found:
         near = difflib.get_close_matches(name, found, 1)
-        hint = f"; did you mean `{near[0]}`?" if near else ""
-        raise ScriptError(f"no function `{name}`{hint} The text has {_listed(found)}", 1, 1, source.lines[0])
+        hint = f" (did you mean `{near[0]}`?)" if near else ""
+        raise ScriptError(f"no function `{name}`{hint}; the text has {_listed(found)}", 1, 1, "")
     return _convert(source, found[name], captured)
 
 
@@ -69,7 +70,7 @@ def _parse_only(
             for decorator in _decorators(node) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ():
                 if difflib.get_close_matches(decorator, ("prim_func", "ir_module"), 1):
                     raise source.error(node.decorator_list[0], "did you mean `@T.prim_func` or `@T.ir_module`?")  # type: ignore[attr-defined]
-        raise ScriptError("the text has no `@T.prim_func` function", 1, 1, source.lines[0])
+        raise ScriptError("the text has no `@T.prim_func` function, which is what a program is", 1, 1, "")
     if len(found) > 1:
         second = list(found.values())[1]
         several = f"the text has several functions ({_listed(found)})"
@@ -183,7 +184,8 @@ def _function(source: Source, node: ast.FunctionDef, captured: Mapping[str, Any]
     if node.name in NAMESPACES:
         raise source.error(node, f"`{node.name}` is the script's namespace; give the function another name")
     try:
-        return _FunctionParser(StmtParser(Scope(source, captured)), node).parse()
+        with deep():  # values that are bound one after the other are scopes in each other
+            return _FunctionParser(StmtParser(Scope(source, captured)), node).parse()
     except RecursionError:
         raise source.error(node, "the function is nested too deeply to be read here") from None
 

@@ -25,7 +25,8 @@ class ScriptError(ProgramError, ValueError):
         text, at = _shown(source, column - 1)
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[: LONGEST_MESSAGE // 2]}...{message[-LONGEST_MESSAGE // 2 :]}"
-        super().__init__(f"line {line}, column {column}: {message}\n    {text}\n    {' ' * at}^")
+        place = f"\n    {text}\n    {' ' * at}^" if text.strip() else ""
+        super().__init__(f"line {line}, column {column}: {message}{place}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.line, self.column, self.source)

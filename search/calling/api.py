@@ -48,7 +48,7 @@ def tune(
     """
     options.setdefault("start", time.monotonic())
     from ...space.design.space import generate as from_rules
-    from ..tuning.tuner import tune as run
+    from ..tuning.ranged import tune as run
 
     if rules is not None:
         if generate is not None:
@@ -68,7 +68,7 @@ def tune(
     asked = settings(**_program(work, options), target=target, **options)
     for schedule in schedules:
         add_own(schedule, asked, emit)
-    return run(asked, emit, generate=generate)
+    return run(asked, emit, generate)
 
 
 def add_own(schedule: Schedule, asked: TuneSettings, emit: Callable[[dict[str, Any]], None] | None) -> Record:

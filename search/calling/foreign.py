@@ -120,7 +120,9 @@ def best_here(
 
 
 def _waiting(task: Task, database: Database) -> list[Record]:
-    """Records from elsewhere that were not tried, the likest first."""
+    """Records from elsewhere that were not tried, the likest first; of ranges none, which `replay` measures alone."""
+    if task.work.func.stated:
+        return []
     imported = database.imported(task.script, task.target, task.interface, OF_A_DEVICE)
     others = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)
     return [*imported, *untried(task, database, others)]

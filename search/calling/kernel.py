@@ -6,12 +6,12 @@ import logging
 import os
 import sys
 import threading
-from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,15 +19,14 @@ from ...backends.artifact import OPEN, Argument
 from ...backends.data import Array, arguments_of, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
 from ...backends.kernel import compile_lowered, load_artifact
-from ...backends.llvm.python_call import Expected
-from ...backends.memory import zeros
 from ...errors import BadRecord, UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir.analysis import count_flops
+from ...ir.expr import Expr
 from ...ir.layout.layout import Layout
 from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES
-from ...ir.ranges import valued, values_of
+from ...ir.ranges import Values, alone_in, fixed, valued, values_of
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
 from ...space.schedule import Schedule
@@ -39,12 +38,12 @@ from ..tasks.device import Device
 from ..tasks.interface import breach, interface_of
 from ..tasks.task import Task
 from .arrays import checked, refuse_overlap, scalar
+from .call_memory import Numbered, memory_of
 from .near import no_record
 from .subject import device_for, record_or_work, scheduled
 from .timed import Timing, bound, time_of
 
 if TYPE_CHECKING:
-    from ...backends.cpu import CpuExecutable
     from ...backends.executable import Bound
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
@@ -52,7 +51,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Numbered: TypeAlias = "Sequence[tuple[int, Argument]]"
+SHAPES = 32
+"""Of which a kernel of many shapes keeps what calls need, a choice."""
 
 
 def load(
@@ -151,7 +151,7 @@ def build(
     func = scheduled(func, "build")
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
     if func.stated:
-        return RangedKernel(executable, func)
+        return RangedKernel(executable, func, interface or {}, given=start or func)
     own = () if given is None else arguments_of(given)
     kernel = Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
     kernel.given = start or func
@@ -194,7 +194,7 @@ class Kernel:
         self._packed = dict(packed or {})
         self._inputs = [(i, a) for i, a in enumerate(self.signature) if not a.is_output and a.name not in self._packed]
         self._outputs = [(i, a) for i, a in enumerate(self.signature) if a.is_output]
-        self._memory = _memory(executable)
+        self._memory = memory_of(executable)
         self._lock = threading.Lock()
         renewed_in_children(self)
         with self._lock:
@@ -406,59 +406,103 @@ class RangedKernel(Kernel):
 
     A call reads the integers from the extents of its arrays and from its scalars.  What is wrong with them, among each
     other or with what the program assumes, is one sentence: WrongSizes, a ValueError.  Outputs that are not given are
-    allocated, where inputs say how large they are.
+    allocated, where inputs say how large they are.  The kernels of the shapes that came last are kept, which have
+    temporaries of their own, so that a shape that comes again is called as a kernel of this shape alone is.
     """
 
-    def __init__(self, executable: Executable, func: PrimFunc) -> None:
-        from ...backends.cpu import CpuExecutable
-
-        if not isinstance(executable, CpuExecutable) or func.layouts:
-            raise UsageError(f"`{func.name}` has extents that are expressions: it runs on a CPU, and without layouts")
-        super().__init__(executable, arguments_of(func), {})
-        self._func, self._code = func, executable
+    def __init__(
+        self,
+        executable: Executable,
+        func: PrimFunc,
+        interface: Mapping[str, str],
+        given: PrimFunc,
+        packed: Mapping[str, Array] | None = None,
+    ) -> None:
+        super().__init__(executable, arguments_of(func), interface, packed)
+        self.given = given
+        self._func = func
+        self._known: OrderedDict[tuple[object, ...], Kernel] = OrderedDict()
+        named = {a.name for _, a in self._inputs}
+        alone = {alone_in(e) for b in func.buffers if b.name in named for e in b.extents if isinstance(e, Expr)}
+        self._by_inputs = all(v in alone for v in func.integers)  # so that shapes of inputs tell a call apart
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
+        if out is None and self._by_inputs:
+            kernel = self._known.get(tuple([getattr(array, "shape", None) for array in inputs]))
+            if kernel is not None:
+                return kernel(*inputs)
+        return self._of_call(inputs, out)(*inputs, out=out)
+
+    def at(self, **sizes: int) -> Kernel:
+        """The kernel of one shape, by the values of the program's integers.  Raises WrongSizes."""
+        values = {v: sizes[v.name] for v in self._func.integers if v.name in sizes}
+        unknown = [name for name in sizes if name not in {v.name for v in values}]
+        missing = [v.name for v in self._func.integers if v not in values]
+        if unknown or missing:
+            known = ", ".join(v.name for v in self._func.integers)
+            raise UsageError(f"`{self._func.name}` has the integers {known}, but got {', '.join(sizes) or 'none'}")
+        shapes = {b.name: tuple(valued(e, values) for e in b.extents) for b in self._func.buffers}
+        return self._of(values_of(self._func, shapes, sizes))
+
+    def bound(self, *inputs: Array) -> Bound:
+        """Memory of the extents that the inputs have.  Raises TypeError and ValueError as a call does."""
+        if not inputs:
+            raise TypeError("a kernel of many shapes is timed on arrays, or at one shape: kernel.at(...).time()")
+        return self._of_call(inputs, None).bound(*inputs)
+
+    @property
+    def flops(self) -> int:
+        """Each shape has its own: ``kernel.at(...).flops``."""
+        return 0
+
+    def _of_call(self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None) -> Kernel:
+        """The kernel of the extents that a call has."""
         if len(inputs) != len(self._inputs):
             names = ", ".join(argument.name for _, argument in self._inputs)
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
         taken = [(a.name, self._given(a, value)) for (_, a), value in zip(self._inputs, inputs, strict=True)]
         given = [] if out is None else self._results(out)
         arrays = {**dict(taken), **{a.name: array for (_, a), array in zip(self._outputs, given, strict=False)}}
-        shapes = {b.name: arrays[b.name].shape for b in self._func.buffers if b.name in arrays}
+        plain = [b.name for b in self._func.buffers if b.name in arrays and self._func.layout_of(b.name) is None]
+        shapes = {name: arrays[name].shape for name in plain}
         scalars = {v.name: int(arrays[v.name][0]) for v in self._func.integers if v.name in arrays}
         values = values_of(self._func, shapes, scalars)
-        for buffer in self._func.buffers:
-            if buffer.name not in arrays:
-                shape = tuple(valued(extent, values) for extent in buffer.extents)
-                arrays[buffer.name] = np.zeros(shape, numpy_dtype(buffer.dtype))
-        results = [arrays[a.name] for _, a in self._outputs]
-        refuse_overlap([(a.name, arrays[a.name]) for _, a in self._outputs], taken)
-        sizes = [np.full(1, values[v], numpy_dtype(v.dtype)) for v in self._func.sizes]
+        return self._of(values, tuple(array.shape for _, array in taken))
+
+    def _of(self, values: Values, key: tuple[object, ...] | None = None) -> Kernel:
+        """The kernel of these values, kept by its inputs' shapes where these tell calls apart, else by the values."""
+        key = key if key is not None and self._by_inputs else tuple(values.values())
         with self._lock:
-            self._code.call([a.ctypes.data for a in (*(arrays[p.name] for p in self._func.params), *sizes,
-                                                     *self._scratch)])  # fmt: skip
-        if out is not None:
-            return out if isinstance(out, (tuple, list)) and len(results) > 1 else results[0]
-        return results[0] if len(results) == 1 else tuple(results)
+            kernel = self._known.get(key)
+            if kernel is None:
+                func = fixed(self._func, values)
+                signature = arguments_of(func)
+                sizes = [values[v] for v in self._func.sizes]
+                code = self._executable.at([a.physical_shape for a in signature], sizes) if sizes else self._executable
+                kernel = self._known[key] = Kernel(code, signature, self.interface, self._packed)
+                kernel.given = None if self.given is None else fixed(self.given, values)
+                kernel.about = self.about
+                if len(self._known) > SHAPES:
+                    self._known.popitem(last=False)
+            return kernel
 
     def _fitting(self, argument: Argument, value: object) -> Array:
-        """Of extents `values_of` says what is wrong."""
-        return checked(argument, None, value)
+        """Of extents `values_of` says what is wrong; what has a layout has one shape."""
+        return checked(argument, None if argument.layout.is_plain else self._shape(argument), value)
 
     def pack(self, **constants: Array) -> Kernel:
-        """What is packed ahead has one shape.  Raises UsageError."""
-        raise UsageError("a kernel of many shapes packs nothing ahead")
+        """A kernel with these inputs, of extents that are numbers, packed once and for all."""
+        packed = super().pack(**constants)._packed
+        kernel = RangedKernel(self._executable, self._func, self.interface, self.given or self._func, packed)
+        kernel.about = self.about
+        return kernel
 
     def export(
         self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
     ) -> list[Path]:
         """Files of a kernel have one shape.  Raises UsageError."""
         raise UsageError("a kernel of many shapes is not exported; give its extents as numbers")
-
-    @cached_property
-    def _scratch(self) -> list[Array]:
-        return [zeros(memory.nbytes) for memory in self._code.workspaces]
 
 
 def _like(source: Any, argument: Argument, result: Array) -> Any:
@@ -471,78 +515,3 @@ def _like(source: Any, argument: Argument, result: Array) -> Any:
         return result
     made = library.from_dlpack(result)
     return made.view(library.bfloat16) if argument.dtype == "bfloat16" and hasattr(library, "bfloat16") else made
-
-
-class _Memory(ABC):
-    """What a call works on."""
-
-    @abstractmethod
-    def give(self, index: int, array: Array) -> None:
-        """Let parameter `index` be this physical array in the next run."""
-
-    @abstractmethod
-    def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
-        """One call that writes into `outputs` (parameter number and physical array)."""
-
-    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
-        """A shorter way for arrays that need no conversion, where there is one: see `python_call.native_call`."""
-        return None
-
-
-class _InPlace(_Memory):
-    """A CPU kernel works on the caller's arrays; only workspaces are its own."""
-
-    def __init__(self, executable: CpuExecutable) -> None:
-        self._executable = executable
-        self._arrays: list[Array | None] = [None] * len(executable.params)
-        self._workspaces: list[Array] = []
-
-    def give(self, index: int, array: Array) -> None:
-        self._arrays[index] = array
-
-    def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
-        for index, array in outputs:
-            self.give(index, array)
-        self._workspaces = self._workspaces or self._new_workspaces()
-        self._executable.call(self._record(self._workspaces))
-
-    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
-        """A native call with workspaces of its own: another thread may use the kernel's meanwhile."""
-        arguments = [
-            Expected(index, argument.physical_shape, numpy_dtype(argument.dtype), argument.is_output)
-            for index, argument in (*inputs, *outputs)
-        ]
-        workspaces = self._new_workspaces()
-        return self._executable.native_call(self._record(workspaces), arguments, workspaces)
-
-    def _new_workspaces(self) -> list[Array]:
-        return [zeros(memory.nbytes) for memory in self._executable.workspaces]
-
-    def _record(self, workspaces: Sequence[Array]) -> list[int]:
-        return [0 if array is None else array.ctypes.data for array in (*self._arrays, *workspaces)]
-
-
-class _Copied(_Memory):
-    """A device has memory of its own: inputs are written before a call, outputs read after it.
-
-    Outputs are written before it, too, since a program may leave elements as they are, or read them.
-    """
-
-    def __init__(self, bound: Bound) -> None:
-        self._bound = bound
-
-    def give(self, index: int, array: Array) -> None:
-        self._bound.write(index, array)
-
-    def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
-        for index, array in outputs:
-            self.give(index, array)
-        self._bound.run()
-        for index, array in outputs:
-            array[...] = self._bound.read(index).reshape(array.shape)
-
-
-def _memory(executable: Executable) -> _Memory:
-    from ...backends.cpu import CpuExecutable
-
-    return _InPlace(executable) if isinstance(executable, CpuExecutable) else _Copied(executable.bind())

@@ -46,6 +46,8 @@ def task_of(
     if len(schedule.module.functions) > 1:
         raise UsageError("a schedule of a module of several functions cannot be recorded: a record is of one function")
     work = work_of(schedule.subject, "add")
+    if work.func.stated:
+        raise UsageError(f"a schedule of {work}, which has ranges, cannot be recorded: build it with `ss.build`")
     return Task(work, Device.here(target, threads), interface_of(work, interface))
 
 

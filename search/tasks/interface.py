@@ -70,7 +70,10 @@ def interface_of(work: Workload, *asked: str | Mapping[str, str] | None) -> Inte
 
 def _known(word: str, item: str) -> Who:
     if not is_who(word):
-        raise UsageError(f"the interface {item!r} is none of {', '.join(WHO)}{did_you_mean(word, WHO)}")
+        raise UsageError(
+            f"the interface {item!r} is none of {', '.join(WHO)}{did_you_mean(word, WHO)}; write one of these words "
+            "for all arguments, or NAME=WORD for each"
+        )
     return word
 
 

@@ -168,6 +168,8 @@ class Recording:
 def of_target(text: str) -> Recording:
     """The recording that ``recorded:FILE`` names.  Raises UsageError."""
     path = at_home(text.removeprefix(RECORDED))
+    if not path.is_file() and path.exists():
+        raise UsageError(f"a recorded space is a file, `{RECORDED}FILE`, but {path} is none")
     try:
         return _loaded(str(path.absolute()), path.stat().st_mtime_ns)
     except OSError as error:

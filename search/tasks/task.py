@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ScriptProblem, UsageError
-from ...ir.expr import Var, variables
+from ...ir.expr import Var
 from .interface import LONGEST_NAME, MOST_ARGUMENTS, Interface
 
 if TYPE_CHECKING:
@@ -84,10 +84,11 @@ class Task:
 
     @cached_property
     def bytes_moved(self) -> int:
-        """Bytes of all arguments in their logical shapes: the least that a call must touch."""
+        """Bytes of all arguments in their logical shapes, where these are numbers: the least that a call touches."""
         from ...ir import dtypes
 
-        return sum(math.prod(b.shape) * dtypes.nbytes(b.dtype) for b in self.work.func.buffers)
+        known = [b for b in self.work.func.buffers if b.is_fixed]
+        return sum(math.prod(b.shape) * dtypes.nbytes(b.dtype) for b in known)
 
     @property
     def study_name(self) -> str:
@@ -176,13 +177,7 @@ def check(func: PrimFunc) -> None:
 
 
 def check_tunable(func: PrimFunc) -> None:
-    """Refuse a program for which no inputs are drawn whose results are known, or which has no one shape."""
-    if func.stated:
-        names = ", ".join(f"`{v.name}`" for v in sorted({v for e in func.stated for v in variables(e)}, key=str))
-        raise ScriptProblem(
-            f"the program `{func.name}` cannot be tuned: its extents depend on {names}, and candidates are measured at "
-            f"one shape; give numbers, or schedule it by hand, and compile it with `ss.build`"
-        )
+    """Refuse a program for which no inputs are drawn whose results are known."""
     scalars = [param.name for param in func.params if isinstance(param, Var)]
     if scalars:
         raise ScriptProblem(

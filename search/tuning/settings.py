@@ -43,7 +43,7 @@ class TuneSettings(BaseModel):
     clock counts from.  `mirror` keeps a copy of the study for Optuna's tools
     beside the database, `trace` is a file for the run's trace.  `faults` are put
     into the candidates of those trial numbers, for testing what guards against
-    them.
+    them.  `likely` are numbers of a size that is a range, each with its share of all calls; the others share the rest.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,6 +61,7 @@ class TuneSettings(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     sampler: str = "stridesmith"
     pins: dict[str, str] = Field(default_factory=dict)
+    likely: dict[str, dict[int, float]] = Field(default_factory=dict)
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     address: str | None = None
     builders: Annotated[int, Field(ge=1, le=65536)] | None = None
@@ -93,8 +94,12 @@ def settings(**options: Any) -> TuneSettings:
     try:
         return TuneSettings(**options)
     except ValidationError as error:
-        parts = [_complaint(e) for e in error.errors(include_url=False)]
-        raise UsageError("; ".join(dict.fromkeys(parts))) from None
+        deepest: dict[str, Any] = {}  # of a value that none of several types takes, what is said of its innermost part
+        for each in error.errors(include_url=False):
+            option = str(each["loc"][0]) if each["loc"] else str(each["msg"])
+            if option not in deepest or len(each["loc"]) > len(deepest[option]["loc"]):
+                deepest[option] = each
+        raise UsageError("; ".join(_complaint(each) for each in deepest.values())) from None
 
 
 def _complaint(error: Any) -> str:

@@ -125,12 +125,13 @@ def build(job: Build, tick: Tick) -> Built | Failed:
 
 
 def built(func: PrimFunc, lowered: Lowered, target: Target, trace: Trace | None = None) -> Built:
-    """The reply for a scheduled program that was lowered: its code."""
+    """The reply of a build: the code of a lowered program, its digest, and the layouts of the arguments of `func`."""
     from ...backends.data import arguments_of
     from ...backends.kernel import compile_lowered
 
     artifact = compile_lowered(lowered, target)
-    return Built(kernel=Compiled(artifact, arguments_of(func)), code_hash=_hash_of(artifact), trace=trace)
+    layouts = () if func.stated else arguments_of(func)
+    return Built(kernel=Compiled(artifact, layouts), code_hash=_hash_of(artifact), trace=trace)
 
 
 def diagnose(job: Diagnose, tick: Tick) -> Explained | Failed:
@@ -319,7 +320,10 @@ def _verified(
 
     called = job.called if isinstance(job, Measure | Race) else None
     try:
-        bound = load_artifact(compiled.artifact).bind(guard_bytes=GUARD_BYTES, called=called)
+        executable = load_artifact(compiled.artifact)
+        if compiled.sizes:
+            executable = executable.at([layout.physical_shape for layout in compiled.layouts], compiled.sizes)
+        bound = executable.bind(guard_bytes=GUARD_BYTES, called=called)
     except (MemoryError, DeviceMissing):
         raise
     except Exception as error:

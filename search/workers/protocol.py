@@ -91,10 +91,15 @@ class Alive(Reply):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled kernel, and how its arguments lie in memory."""
+    """A compiled kernel, and how its arguments lie in memory.
+
+    Of one for many shapes nothing is said of them, until it is taken for one, of which `sizes` are what only extents
+    give.
+    """
 
     artifact: Artifact
     layouts: tuple[Argument, ...]
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

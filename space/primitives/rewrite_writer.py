@@ -11,9 +11,10 @@ from ...ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, can_fail, fre
 from ...ir.node import walk
 from ...ir.passes.relayout import Change
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, loops, stores
+from ...ir.text import extents_text
 from ..errors import ScheduleError
 from ..nest import updates_itself
-from ..tree import block_stores, extent_of, loops_above, nest_of, producers, with_stmt
+from ..tree import block_stores, extent_of, limit_of, loops_above, nest_of, producers, with_stmt
 from .axes import fresh_axes
 
 
@@ -29,8 +30,8 @@ def rewrite_writer(func: PrimFunc, change: Change) -> tuple[PrimFunc, list[str]]
                             hint="leave out rewrite_loops", buffer=change.old.name)  # fmt: skip
     nest = nest_of(func, writer)
     _check_alone(writer, nest)
-    _check_all_points(writer, loops_above(func, writer), change)
-    iters, loop_vars = fresh_axes(func, writer.name, change.new.shape)
+    _check_all_points(func, writer, change)
+    iters, loop_vars = fresh_axes(func, writer.name, change.new.extents)
     point = tuple(i.var for i in iters)
     value: Expr = substitute(block_stores(writer)[0].value, _inverse_of_iters(writer, change, point))
     predicate: Expr = TRUE
@@ -65,16 +66,20 @@ def _check_alone(writer: Block, nest: Stmt) -> None:
         raise ScheduleError("(8) block `{block}` uses its loops beside its iterators", block=writer.name)
 
 
-def _check_all_points(writer: Block, above: Sequence[For], change: Change) -> None:
+def _check_all_points(func: PrimFunc, writer: Block, change: Change) -> None:
     """The iterators go over the whole buffer, and the loops over every value of the iterators."""
-    extents = tuple(i.extent for i in writer.iters)
-    if extents != tuple(change.old.shape):
-        raise ScheduleError("(8) block `{block}` goes over {extents} and `{buffer}` has {shape}", block=writer.name,
-                            extents=list(extents), buffer=change.old.name, shape=list(change.old.shape))  # fmt: skip
+    above, extents = loops_above(func, writer), tuple(i.limit for i in writer.iters)
+    if extents != tuple(change.old.extents):
+        raise ScheduleError("(8) block `{block}` goes over [{extents}] and `{buffer}` has [{shape}]", block=writer.name,
+                            extents=extents_text(extents), buffer=change.old.name,
+                            shape=extents_text(change.old.extents))  # fmt: skip
+    if {(i.binding, i.limit) for i in writer.iters} == {(loop.var, limit_of(func, loop)) for loop in above}:
+        return
     marks = [Var(f"{i.var.name}.s") for i in writer.iters]
     try:
         run = points(Domain(tuple((loop.var, extent_of(loop)) for loop in above)))
-        missing = box(marks, extents).subtract(run.image([i.binding for i in writer.iters], marks)).first()
+        every = box(marks, [i.extent for i in writer.iters])
+        missing = every.subtract(run.image([i.binding for i in writer.iters], marks)).first()
     except (NotAffine, Unknown) as error:
         raise ScheduleError("(8) the points of block `{block}` that run are unknown: {error}",
                             block=writer.name, error=str(error)) from None  # fmt: skip

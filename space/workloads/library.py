@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy as np
 from ...errors import ShapeError, UnknownWorkload, did_you_mean
 from ...ir import dtypes
 from ...ir.caches import cached
+from ...ir.ranges import fixed
 from ...ir.script.programs import Program
 from ...ir.script.programs import func_of as function
+from ...ir.size_ranges import ranges_of
 from ...ir.stmt import PrimFunc, written_buffers
 from .conv import Conv1d, Conv2d, Conv2dBiasAct, Conv3d
 from .conv_transpose import Conv2dTranspose
@@ -24,6 +27,7 @@ from .pointwise import AddAct, ScaleShiftRelu
 from .pool import AvgPool2d, GlobalAvgPool2d, GlobalMaxPool2d, MaxPool2d
 from .reductions import REDUCTIONS
 from .rows import LayerNorm, Softmax
+from .sizes import Size
 
 _ALL: tuple[type[Operator], ...] = (
     Conv1d, Conv2d, Conv3d, Conv2dTranspose, DepthwiseConv2d, Conv2dBiasAct, Matmul, BatchMatmul, MatmulBiasAct,
@@ -42,7 +46,8 @@ class Workload:
     none.  `constants` are the inputs that are weights.  ``reference(inputs)``
     takes logical arrays by name and returns the outputs by name; half floats and bytes
     among the inputs are summed as the program does, other types in themselves.  What the
-    program holds as bfloat16 or float8 is the float32 of equal value.
+    program holds as bfloat16 or float8 is the float32 of equal value.  `sizes` are the parameters that are ranges, by
+    the name that each has in the program.
     """
 
     name: str
@@ -50,6 +55,13 @@ class Workload:
     func: PrimFunc
     constants: tuple[str, ...]
     reference: Callable[[Arrays], dict[str, Array]] = field(repr=False)
+    sizes: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def at(self, values: Mapping[str, int]) -> Workload:
+        """The workload of one shape, by the values of all sizes of a program whose extents are expressions."""
+        if self.params:
+            return workload(self.name, **{**self.params, **{self.sizes[name]: value for name, value in values.items()}})
+        return from_func(fixed(self.func, {v: values[v.name] for v in self.func.sizes}))
 
     @property
     def shape(self) -> dict[str, Value]:
@@ -80,17 +92,20 @@ class Workload:
 
     @cached_property
     def flops(self) -> int:
-        """Operations of the untransformed program, 2 for a multiply-add: of floats, or of integers if it has more."""
+        """Operations of the untransformed program, 2 for a multiply-add: of floats, or of integers if it has more.
+
+        0 for a program of ranges, which is one for each shape.
+        """
         from ...ir.analysis import count_operations
 
-        return count_operations(self.func)
+        return 0 if self.func.stated else count_operations(self.func)
 
     @cached_property
     def computes_integers(self) -> bool:
         """Whether most operations are those of integers."""
         from ...ir.analysis import count_integer_operations
 
-        return 0 < count_integer_operations(self.func) == self.flops
+        return not self.func.stated and 0 < count_integer_operations(self.func) == self.flops
 
     @property
     def speed_unit(self) -> str:
@@ -153,7 +168,25 @@ def _build(operator: Operator, dtype: str) -> Workload:
 
     func = parse(operator.script(dtype))
     assert isinstance(func, PrimFunc)
-    return Workload(operator.name, {**operator.shape(), "dtype": dtype}, func, operator.constants, operator.reference)
+    given = {**operator.shape(), "dtype": dtype}
+    sizes = {v.over[0][0]: name for name, v in vars(operator).items() if isinstance(v, Size)}
+    made = Workload(operator.name, given, func, operator.constants, operator.reference, sizes)
+    if sizes:
+        _check_ends(made)
+    return made
+
+
+def _check_ends(work: Workload) -> None:
+    """Raises ShapeError unless a program of ranges is, at each of their ends, what it is for that shape alone."""
+    ranges = ranges_of(work.func)
+    lost = sorted(set(work.sizes) - {v.name for v in ranges})
+    for ends in product(*(numbers.ends for numbers in ranges.values())) if not lost else ():
+        at = dict(zip(ranges, ends, strict=True))
+        if fixed(work.func, at) != work.at({v.name: number for v, number in at.items()}).func:
+            lost = [v.name for v in at]
+    if lost:
+        names = ", ".join(work.sizes[name] for name in lost)
+        raise ShapeError(f"`{work.name}` takes no range for {names}: its program is another one for each number")
 
 
 def from_func(func: Program) -> Workload:

@@ -7,16 +7,20 @@ any of our lowering), and which shapes are impossible (`check`).
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
+from itertools import product
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ShapeError, UnknownParameter, did_you_mean
+from ...ir.size_ranges import Range
 from .precision import Precision, precision
+from .sizes import Size, range_of
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
@@ -125,8 +129,12 @@ class Operator(ABC):
     def resolve(cls, given: Mapping[str, Any]) -> Operator:
         """The operator with `given` over the defaults; one of a group wins over the whole.
 
+        A parameter that is a range is a `Size` in the operator, whose shapes are possible at all ends of its ranges.
         Raises UnknownParameter or ShapeError with what was asked and what to try.
         """
+        ranges = {name: numbers for name in given if (numbers := range_of(given[name], name)) is not None}
+        if ranges:
+            return cls._of_ranges(given, ranges)
         rows = {name: row for row in cls.parameters() for name in (*row.also, row.name)}
         values: dict[str, Value] = {}
         for name in sorted(given, key=lambda n: n not in cls.joint):
@@ -143,9 +151,28 @@ class Operator(ABC):
         made._check_sizes()
         return made
 
+    @classmethod
+    def _of_ranges(cls, given: Mapping[str, Any], ranges: Mapping[str, Range]) -> Operator:
+        """The operator in which sizes stand for some parameters, called like these where the program has other names.
+
+        Names of the program get an underscore.
+        """
+        corners = [
+            cls.resolve({**given, **dict(zip(ranges, ends, strict=True))})
+            for ends in product(*(numbers.ends for numbers in ranges.values()))
+        ]
+        words = set(re.findall(r"\w+", corners[0].script(cls.dtypes[0])))
+        sizes = dict[str, Size]()
+        for name, numbers in ranges.items():
+            if numbers.low < numbers.high:
+                free = (name + "_" * count for count in range(len(words) + 1))
+                size = Size.of(next(word for word in free if word not in words), numbers)
+                sizes.update(dict.fromkeys(cls.joint.get(name, (name,)), size))
+        return replace(corners[0], **sizes)
+
     def shape(self) -> dict[str, Value]:
         """Every parameter's value under the names of the table; `resolve` of it gives an equal operator."""
-        values: dict[str, Value] = {item.name: getattr(self, item.name) for item in fields(self)}
+        values: dict[str, Value] = {item.name: _told(getattr(self, item.name)) for item in fields(self)}
         shown: dict[str, Value] = {}
         for row in self.parameters():
             parts = {part: values[part] for part in row.also}
@@ -165,6 +192,11 @@ class Operator(ABC):
                     f"`{self.name}` with {describe(self.shape())} needs a buffer `{buffer}` of shape {shape}, "
                     f"which has more than 2**36 elements; use smaller extents"
                 )
+
+
+def _told(value: Any) -> Any:
+    """A value as it is given: a size by its range."""
+    return str(value.over[0][1]) if isinstance(value, Size) else value
 
 
 def _checked(workload: str, row: Parameter, name: str, value: Any) -> Value:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ir.dtypes import int_range, is_int
+from ...ir.size_ranges import Range
 from .precision import Precision
+from .sizes import Size
 
 AxisText = tuple[str, int, str]
 """A loop's name, its extent, and ``S`` (spatial), ``R`` (reduce) or ``O`` (opaque); the iterator is ``v`` + name."""
@@ -69,18 +71,29 @@ class Program:
     name: str
     precision: Precision
     params: list[str] = field(default_factory=list)
+    sizes: dict[str, Range] = field(default_factory=dict)
+    matches: list[str] = field(default_factory=list)
     allocs: list[str] = field(default_factory=list)
     nests: list[str] = field(default_factory=list)
 
     def inputs(self, shapes: Sequence[tuple[str, Shape]], dtype: str = "") -> None:
         """Declare parameters that are read, of the stored type or of `dtype`."""
-        self.params += [
-            f"    {name}: T.Buffer({shape}, {(dtype or self.precision.storage)!r})," for name, shape in shapes
-        ]
+        for name, shape in shapes:
+            self._declare(name, shape, dtype or self.precision.storage)
 
     def output(self, name: str, shape: Shape, dtype: str = "") -> None:
         """Declare the parameter that is written, of the result's type or of `dtype`."""
-        self.params.append(f"    {name}: T.Buffer({shape}, {(dtype or self.precision.result)!r}),")
+        self._declare(name, shape, dtype or self.precision.result)
+
+    def _declare(self, name: str, shape: Shape, dtype: str) -> None:
+        """Declare a parameter; an array whose extents are no numbers gives their sizes."""
+        sizes = [extent for extent in shape if isinstance(extent, Size)]
+        if not sizes:
+            self.params.append(f"    {name}: T.Buffer({shape}, {dtype!r}),")
+            return
+        self.params.append(f"    {name}_: T.handle,")
+        self.matches.append(f"    {name} = T.match_buffer({name}_, {shape}, {dtype!r})")
+        self.sizes.update(item for size in sizes for item in size.over)
 
     def alloc(self, name: str, shape: Shape, dtype: str = "") -> str:
         """Allocate a buffer of the accumulator's type, or of `dtype`; returns its name."""
@@ -121,7 +134,16 @@ class Program:
     def text(self) -> str:
         """The whole function."""
         head = ["@T.prim_func", f"def {self.name}(", *self.params, "):"]
-        return "\n".join([*head, *self.allocs, *self.nests]) + "\n"
+        sizes = [f"    {name} = T.int64()" for name in self.sizes]
+        known = [text for name, numbers in self.sizes.items() for text in _known(name, numbers)]
+        assumed = [f"    T.assume({' and '.join(known)})"] if known else []
+        return "\n".join([*head, *sizes, *self.matches, *assumed, *self.allocs, *self.nests]) + "\n"
+
+
+def _known(name: str, numbers: Range) -> list[str]:
+    """What holds of a size."""
+    divides = [f"{name} % {numbers.step} == 0"] if numbers.step > 1 else []
+    return [f"{numbers.low} <= {name}", f"{name} <= {numbers.high}", *divides]
 
 
 Step = tuple[str, str]

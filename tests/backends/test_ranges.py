@@ -7,41 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ranged_programs
+from ranged_programs import program
 
 import stridesmith as ss
 from stridesmith.backends.lower import LoweringError, lower
-from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.kernel import RangedKernel
 from stridesmith.space.schedule import Schedule
 
-MATMUL = """
-@T.prim_func
-def matmul(a: T.handle, m: T.int32, B: T.Buffer((m * 4, 32), "float32"), c: T.handle):
-    n = T.int64()
-    A = T.match_buffer(a, (n, 32), "float32")
-    C = T.match_buffer(c, (n, m * 4), "float32")
-    T.assume(n <= 64 and m <= 8)
-    for i, j, k in T.grid(n, m * 4, 32):
-        with T.block("C"):
-            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-            with T.init():
-                C[vi, vj] = 0.0
-            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
-"""
+MATMUL = ranged_programs.MATMUL.replace("m: T.int64", "m: T.int32")
 SHAPES = ((1, 1), (5, 2), (16, 3), (17, 1), (64, 8))
-
-
-def program(text: str = MATMUL) -> PrimFunc:
-    """The program of a text."""
-    func = ss.parse(text)
-    assert isinstance(func, PrimFunc)
-    return func
 
 
 def built(steps: Callable[[Schedule], object]) -> RangedKernel:
     """The kernel of the scheduled product."""
-    sch = Schedule(program())
+    sch = Schedule(program(MATMUL))
     steps(sch)
     kernel = ss.build(sch.func, "cpu")
     assert isinstance(kernel, RangedKernel)

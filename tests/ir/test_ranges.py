@@ -4,51 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import ranged_programs
+from ranged_programs import product, program
 
 import stridesmith as ss
 from stridesmith.ir.expr import Buffer, NotFixed, Var
 from stridesmith.ir.extents import widened
 from stridesmith.ir.interpreter.interpret import InterpreterError
 from stridesmith.ir.ranges import fixed, preconditions
-from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.bounds import OutOfBounds, check_in_bounds
 
-MATMUL = """
-@T.prim_func
-def matmul(a: T.handle, m: T.int64, B: T.Buffer((m * 4, 32), "float32"), c: T.handle):
-    n = T.int64()
-    A = T.match_buffer(a, (n, 32), "float32")
-    C = T.match_buffer(c, (n, m * 4), "float32")
-    T.assume(n <= 512 and m <= 100)
-    for i, j, k in T.grid(n, m * 4, 32):
-        with T.block("C"):
-            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-            with T.init():
-                C[vi, vj] = 0.0
-            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
-"""
-
-
-def program(text: str = MATMUL) -> PrimFunc:
-    """The program of a text."""
-    func = ss.parse(text)
-    assert isinstance(func, PrimFunc)
-    return func
-
-
-def run(func: PrimFunc, n: int, m: int) -> None:
-    """Compare the interpreter's product with NumPy's."""
-    rng = np.random.default_rng(n * 1000 + m)
-    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((n, 32), (m * 4, 32)))
-    c = np.zeros((n, m * 4), np.float32)
-    ss.interpret(func, a, m, b, c)
-    np.testing.assert_array_equal(c, a @ b.T)
+MATMUL = ranged_programs.MATMUL.replace("n <= 64 and m <= 8", "n <= 512 and m <= 100")
 
 
 @pytest.mark.parametrize("dialect", ["stridesmith", "tvm"])
 def test_a_program_is_read_back_as_it_is_printed(dialect: str) -> None:
     """Handles, sizes, parameters and extents survive both dialects; extents are structure."""
-    func = program()
+    func = program(MATMUL)
     text = func.script(dialect)
     assert ss.parse(text) == func
     assert "n = T.int64()" in text and "T.match_buffer(A_handle, (n, 32)" in text and "T.Buffer((m * 4, 32)" in text
@@ -72,7 +44,7 @@ def test_spellings(old: str, new: str) -> None:
     assert ss.parse(func.script()) == func and ss.parse(func.script("tvm")) == func
     ss.verify(func)
     check_in_bounds(func)
-    run(func, 5, 2)
+    product(func, 5, 2)
 
 
 def test_scalars_may_stand_behind_the_buffers_that_use_them() -> None:
@@ -92,12 +64,12 @@ def test_scalars_may_stand_behind_the_buffers_that_use_them() -> None:
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 2), (17, 3)])
 def test_the_interpreter_takes_extents_from_arrays_and_scalars(n: int, m: int) -> None:
     """What a program computes is what the program of fixed shapes computes that its values make."""
-    func = program()
-    run(func, n, m)
+    func = program(MATMUL)
+    product(func, n, m)
     plain = fixed(func, {Var("n"): n, Var("m"): m})
     assert all(buffer.is_fixed for buffer in plain.buffers) and plain.buffers[2].shape == (n, m * 4)
     ss.verify(plain)
-    run(plain, n, m)
+    product(plain, n, m)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +88,7 @@ def test_wrong_calls_are_one_sentence(shapes: tuple[tuple[int, ...], ...], m: in
     """Arrays that disagree, extents out of range, zero and negative ones are told with their values."""
     a, b, c = (np.zeros(shape, np.float32) for shape in shapes)
     with pytest.raises(InterpreterError) as refused:
-        ss.interpret(program(), a, m, b, c)
+        ss.interpret(program(MATMUL), a, m, b, c)
     assert message in str(refused.value)
 
 
@@ -126,7 +98,7 @@ def test_wrong_calls_are_one_sentence(shapes: tuple[tuple[int, ...], ...], m: in
 )
 def test_bounds_are_proven_for_all_values_or_refused_with_some(index: str, message: str) -> None:
     """An access outside comes with values of the parameters and a point."""
-    check_in_bounds(program())
+    check_in_bounds(program(MATMUL))
     with pytest.raises(OutOfBounds) as refused:
         check_in_bounds(program(MATMUL.replace("A[vi, vk]", f"A[{index}, vk]")))
     assert message in str(refused.value)

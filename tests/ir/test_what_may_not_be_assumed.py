@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import stridesmith as ss
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.passes.transform import PASSES
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
-from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import VerifyError, verify
 from stridesmith.search.calling.kernel import build
 from stridesmith.space.concurrency import check_all_marked
@@ -405,7 +405,7 @@ def f(A: T.Buffer((16, 16), "float32")):
 """
     changed = PASSES["flatten_buffers"](function(text))
     found = np.zeros((16, 16), np.float32)
-    build(changed, Target("cpu", threads=1))(out=found)
+    build(changed, ss.Target("cpu", threads=1))(out=found)
     assert found.all()
 
 

@@ -48,7 +48,7 @@ def test_onnxruntime_runs_what_it_knows_where_it_is_asked_for() -> None:
 
 def test_what_is_no_fallback_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name, and one that is not installed, before anything is compiled."""
-    with pytest.raises(UsageError, match="there is no fallback 'onnxruntim'; did you mean"):
+    with pytest.raises(UsageError, match=r"there is no fallback 'onnxruntim' .did you mean"):
         ss.compile(foreign_network(), fallback="onnxruntim")
     monkeypatch.setattr(fallback, "find_spec", lambda name: None)
     with pytest.raises(ToolMissing, match="pip install onnxruntime"):

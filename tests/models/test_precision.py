@@ -130,7 +130,7 @@ def test_a_model_runs_in_another_precision() -> None:
 
 
 def test_a_precision_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="one of float32, bfloat16, float16, but got 'bfloat61'; did you mean"):
+    with pytest.raises(UsageError, match=r"one of float32, bfloat16, float16, but got 'bfloat61' .did you mean"):
         ss.compile(classifier(), precision="bfloat61")
 
 

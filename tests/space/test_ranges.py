@@ -6,26 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from ranged_programs import MATMUL, product, program
 
 import stridesmith as ss
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule
 
-MATMUL = """
-@T.prim_func
-def matmul(a: T.handle, m: T.int64, B: T.Buffer((m * 4, 32), "float32"), c: T.handle):
-    n = T.int64()
-    A = T.match_buffer(a, (n, 32), "float32")
-    C = T.match_buffer(c, (n, m * 4), "float32")
-    T.assume(n <= 64 and m <= 8)
-    for i, j, k in T.grid(n, m * 4, 32):
-        with T.block("C"):
-            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-            with T.init():
-                C[vi, vj] = 0.0
-            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
-"""
 CHAIN = """
 @T.prim_func
 def chain(a: T.handle, b: T.handle):
@@ -45,22 +32,6 @@ def chain(a: T.handle, b: T.handle):
 """
 
 Steps = Callable[[Schedule], object]
-
-
-def program(text: str) -> PrimFunc:
-    """The program of a text."""
-    func = ss.parse(text)
-    assert isinstance(func, PrimFunc)
-    return func
-
-
-def product(func: PrimFunc, n: int, m: int) -> None:
-    """Compare the interpreter's product with NumPy's."""
-    rng = np.random.default_rng(n)
-    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((n, 32), (m * 4, 32)))
-    c = np.zeros((n, m * 4), np.float32)
-    ss.interpret(func, a, m, b, c)
-    np.testing.assert_array_equal(c, a @ b.T)
 
 
 def sums(func: PrimFunc, n: int) -> None:

@@ -204,7 +204,7 @@ def test_copies_of_a_schedule_go_their_own_ways() -> None:
         ("x", "a trace is a list"),
         ([["split", {"loop": "i"}, [], 4]], r"instruction 1 of 1: an instruction is \[name, arguments\]"),
         ([["unroll", {"loop": "i"}], ["nope", {}]], "instruction 2 of 2: there is no primitive 'nope'"),
-        ([["splits", {}]], r"there is no primitive 'splits'; did you mean 'split'\?"),
+        ([["splits", {}]], r"there is no primitive 'splits' .did you mean 'split'\?"),
         ([[["split"], {}]], "there is no primitive"),
         ([["split", 3]], "the arguments of `split` are an object, but got int"),
         ([["split", {"loop": "i", "factors": [2], "evil": 1}]], "has no argument `evil`; it has loop, factors"),

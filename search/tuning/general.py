@@ -1,0 +1,97 @@
+"""A schedule of one shape as one of all shapes: its trace, in the words of a program whose extents are expressions.
+
+Most steps say nothing of extents, and are taken over; of those that do
+
+    split([8, 16])                 is split([None, 16]), which rounds up
+    transform_layout(..., shape)   has the least shape that holds the image
+    fuse(j, i), i an expression    is reorder(i, j), fuse(i, j), as the outermost alone may be one
+
+Names that differ from there on are followed.  A step without which the program is slower alone is left out where it is
+refused; all proofs are made again, for all values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...ir.expr import Const
+from ...ir.stmt import PrimFunc
+from ...space.errors import ScheduleError
+from ...space.schedule import ODD_ARGUMENTS, Schedule
+from ...space.tree import find_loop
+
+Step = list[Any]
+
+DISPENSABLE = frozenset((
+    "annotate", "parallel", "remove_branching_through_overcompute", "remove_overcompute_through_branching",
+    "storage_align", "unroll", "vectorize",
+))  # fmt: skip
+"""Primitives that change nothing that later steps name."""
+
+
+def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc) -> Schedule:
+    """The schedule of `func` that a trace of it as it is for one shape, `fixed`, becomes.
+
+    Raises ScheduleError, of the first step that is refused in every form.
+    """
+    own, made = Schedule(fixed), Schedule(func)
+    renamed: dict[str, str] = {}
+    for name, arguments, *drawn in trace:
+        before = own.apply(name, arguments, *drawn)
+        asked = _renamed(arguments, renamed)
+        try:
+            after = _applied(made, name, asked)
+        except ScheduleError:
+            if name not in DISPENSABLE:
+                raise
+            continue
+        renamed.update(_pairs(before, after))
+    return made
+
+
+def _applied(schedule: Schedule, name: str, arguments: dict[str, Any]) -> Any:
+    """Apply the first form of a step that is accepted; what it returns.  Raises ScheduleError of the step itself."""
+    refused: ScheduleError | None = None
+    for steps in _forms(schedule.func, name, arguments):
+        before = dict(vars(schedule))
+        try:
+            results = [schedule.apply(*step) for step in steps]
+        except ScheduleError as error:
+            refused = refused or error
+        except ODD_ARGUMENTS as error:
+            refused = refused or ScheduleError("{error}", error=str(error)).at(name, arguments)
+        else:
+            return results[-1]
+        vars(schedule).update(before)
+    assert refused is not None
+    raise refused
+
+
+def _forms(func: PrimFunc, name: str, arguments: dict[str, Any]) -> Iterator[list[Step]]:
+    yield [[name, arguments]]
+    if name == "split" and arguments["factors"][0] is not None:
+        yield [[name, {**arguments, "factors": [None, *arguments["factors"][1:]]}]]
+    if arguments.get("physical_shape") is not None:
+        yield [[name, {**arguments, "physical_shape": None}]]
+    if name == "fuse":
+        order = sorted(arguments["loops"], key=lambda loop: isinstance(find_loop(func, loop).extent, Const))
+        if order != arguments["loops"]:
+            yield [["reorder", {"loops": order}], [name, {"loops": order}]]
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _renamed(part, names) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_renamed(part, names) for part in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def _pairs(before: Any, after: Any) -> Iterator[tuple[str, str]]:
+    """Names that two applications of a step returned, in the places of each other."""
+    if isinstance(before, str) and isinstance(after, str):
+        yield before, after
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
+        for old, new in zip(before, after, strict=True):
+            yield from _pairs(old, new)

@@ -1,0 +1,345 @@
+"""One search for all shapes of a program whose extents are expressions.
+
+::
+
+    sizes drawn from the ranges
+      -> a search of its own at some of them      anchors, as any program of one shape is searched
+      -> their fastest schedules for all shapes   `general`: proven for all values, or refused
+      -> times of each at all sizes that were drawn
+      -> thresholds                               `variants`: which of them runs for which extents
+      -> one trace                                the primitive `specialize`, where several run
+      -> verified at sizes that nothing has seen, and at both ends
+
+What a search finds is one record: its samples are geometric means over the sizes, each with its share of all draws.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import NoSchedule, UsageError
+from ...ir.ranges import fixed
+from ...ir.size_ranges import Range
+from ...ir.stmt import PrimFunc
+from ..records.record import Record
+from ..records.status import FAILURES
+from ..tasks.task import performance
+from ..workers.protocol import Build, Built, Compiled, Failed, Measured
+from . import events
+from .at_sizes import Check, Do, Sizes, Turns, at_point
+from .clock import Clock
+from .events import Emit
+from .general import general
+from .run import fastest, versions
+from .settings import TuneSettings, resolve
+from .sizes import Point
+from .tuner import tune as tune_one_shape
+from .variants import Leaf, chosen
+
+if TYPE_CHECKING:
+    from ...ir.target import Target
+    from ...space.design.space import Space
+    from ..workers.executor import Executor
+
+ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
+TAKEN = 3  # of the fastest schedules of each anchor
+OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
+SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.75  # of the seconds of a run, after which searches and proofs are to be over
+RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """A schedule, which runs at all sizes, or at that one `point` of which it was made; `source` is its record."""
+
+    steps: list[Any]
+    func: PrimFunc
+    source: Record
+    point: Point | None = None
+
+
+def tune(
+    settings: TuneSettings,
+    emit: Emit | None = None,
+    generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None = None,
+) -> Record:
+    """Search for a fast kernel of one shape (see `tuner.tune`), or for one of all shapes that a program takes.
+
+    Raises the errors of the exit codes; UsageError for what a search of ranges is not: on another device than a CPU,
+    for free layouts, of an unbounded range.
+    """
+    task = resolve(settings)
+    if not task.work.func.stated:
+        if settings.likely:
+            raise UsageError(f"--likely is about ranges, and {task.work} has one shape")
+        return tune_one_shape(settings, emit, generate=generate)
+    if task.target.kind != "cpu" or task.is_recorded:
+        raise UsageError(f"{task.work} has ranges, and programs of many shapes run on CPUs, not on {task.target.name}")
+    if free := [name for name, who in task.interface.items() if who == "free"]:
+        raise UsageError(f"`{free[0]}` is free, but kernels of many shapes take it as it is, fixed or constant")
+    if settings.stop_at is not None or settings.pins or settings.trace is not None:
+        raise UsageError("a search for ranges takes neither --stop-at nor --pin nor --trace")
+    return _Search(settings, Sizes.of(task, settings.likely), emit, generate).run()
+
+
+class _Search:
+    """A search for the ranges of one task."""
+
+    def __init__(
+        self,
+        settings: TuneSettings,
+        sizes: Sizes,
+        emit: Emit | None,
+        generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None,
+    ) -> None:
+        self.settings, self.sizes, self.task, self.generate, self.emit = settings, sizes, sizes.task, generate, emit
+        self.clock = Clock(settings.start, settings.seconds)
+        self.points, self.trials = sizes.points, 0
+        limit = settings.seconds
+        seconds = RACE_SECONDS if limit is None else min(RACE_SECONDS, RACE_SHARE * limit / len(self.points))
+        self.turns = Turns(settings.seed, seconds)
+
+    def send(self, event: events.Event) -> None:
+        if self.emit is not None:
+            self.emit(event.to_json())
+
+    def note(self, message: str) -> None:
+        self.send(events.Note(message=message))
+
+    def run(self) -> Record:
+        """All of it; the record of the result, which the database has."""
+        from ..records.database import Database
+
+        settings = self.settings
+        self.note("measured at " + "; ".join(map(str, self.points)))
+        entries = self._entries(self._searched())
+        if not entries:
+            raise NoSchedule(f"no schedule of {self.task.work}: none of one shape was proven for all of them")
+        with contextlib.closing(self._executor()) as executor, contextlib.closing(Database(settings.db)) as database:
+            executor.until = self.clock.deadline()
+            before = database.best(self.task.script, self.task.target, self.task.interface) if settings.resume else None
+            self.send(events.Phase(phase=f"racing {len(entries)} schedules at {len(self.points)} sizes"))
+            kernels = self._built(executor, [(entry.steps, entry.point) for entry in entries])
+            times = self._times(executor, entries, kernels)
+            found = [self._chosen(entries, times), *([before.trace] if before is not None and before.trace else [])]
+            executor.until = None  # what was found is verified, however long that takes
+            record = self._judged(executor, [trace for trace in found if trace is not None], before)
+            database.put_records([record])
+            self._done(record, database.name)
+        return record
+
+    def _executor(self) -> Executor:
+        from ..workers.executor import RayExecutor
+
+        return RayExecutor(None, self.task.target.cores, builders=self.settings.builders, first_here=True)
+
+    # ---------------------------------------------------------------- schedules
+
+    def _anchors(self) -> list[Point]:
+        """The sizes at which there is a search: the likely ones, and some from small to large."""
+        most = FEW_ANCHORS if (self.settings.seconds or math.inf) < SHORT else ANCHORS
+        likely = sorted((p for p in self.points if p.weight >= OFTEN), key=lambda p: -p.weight)[:most]
+        rest = sorted((p for p in self.points if p not in likely), key=self._work)
+        count = min(len(rest), max(most - len(likely), 1))
+        return [*likely, *(rest[(2 * k + 1) * len(rest) // (2 * count)] for k in range(count))]
+
+    def _work(self, point: Point) -> float:
+        """How much there is to do at a size: operations, or elements of arguments where these are none."""
+        work = self.task.work.at(point.values)
+        return work.flops or sum(math.prod(b.shape) for b in work.func.buffers)
+
+    def _searched(self) -> list[tuple[Point, list[Record]]]:
+        """The fastest records of the searches at the anchors, the best first."""
+        from ..records.database import Database
+
+        anchors, settings, found = self._anchors(), self.settings, list[tuple[Point, list[Record]]]()
+        for number, point in enumerate(anchors):
+            work, left = self.task.work.at(point.values), len(anchors) - number
+            self.send(events.Phase(phase=f"searching at {point}"))
+            program: dict[str, Any] = {"workload": None, "params": {}, "script": work.script, "script_name": None}
+            if work.params:
+                program = {"params": dict(work.shape)}
+            limits: dict[str, Any] = {"start": None, "likely": {}, "interface": dict(self.task.interface)}
+            if settings.trial_limit is not None:
+                limits["trials"] = max(1, settings.trial_limit // len(anchors))
+            if self.clock.left is not None and settings.seconds is not None:
+                limits["seconds"] = max(SEARCH_SHARE * settings.seconds - self.clock.seconds, 2.0 * left) / left
+            asked = settings.model_copy(update={**program, **limits})
+            try:
+                tune_one_shape(asked, self._told, generate=self.generate)
+            except NoSchedule as error:
+                self.note(f"{point}: {error}")
+                continue
+            task = resolve(asked)
+            with contextlib.closing(Database(settings.db)) as database:
+                records = database.top(task.script, task.target, task.interface, TAKEN + 2)
+            found.append((point, fastest((r for r in records if r.verified), TAKEN)))
+        return found
+
+    def _told(self, event: dict[str, Any]) -> None:
+        """Events of a search of one shape, but for its beginning and its end."""
+        if event["event"] == "trial":
+            self.trials += 1
+        if self.emit is not None and event["event"] not in ("start", "done"):
+            self.emit(event)
+
+    def _entries(self, found: Sequence[tuple[Point, Sequence[Record]]]) -> list[_Entry]:
+        """The schedules of the searches for all sizes, the best of each anchor first, as far as there is time."""
+        from ...space.errors import ScheduleError
+
+        self.send(events.Phase(phase="proving schedules for all sizes"))
+        func, entries, seen, refused = self.task.work.func, list[_Entry](), set[PrimFunc](), list[str]()
+        until = None if self.settings.seconds is None else GENERAL_SHARE * self.settings.seconds
+        order = [(rank, point, record) for point, records in found for rank, record in enumerate(records)]
+        for rank, point, record in sorted(order, key=lambda item: item[0]):
+            if until is not None and entries and self.clock.seconds > until:
+                self.note("the time for proofs was over before all schedules had been proven for all sizes")
+                break
+            own = fixed(func, {v: point.values[v.name] for v in func.integers})
+            if rank == 0 and point.weight >= OFTEN:
+                entries.append(_Entry(list(record.trace or []), _program(own, record.trace), record, point))
+            try:
+                schedule = general(record.trace or [], own, func)
+            except ScheduleError as error:
+                refused.append(f"{point}, record {record.id}: {error}")
+                continue
+            if schedule.func not in seen:
+                seen.add(schedule.func)
+                entries.append(_Entry(schedule.trace.to_json(), schedule.func, record))
+        if refused:
+            self.note(f"{len(refused)} of {len(order)} schedules are refused for all sizes; the first one at "
+                      f"{refused[0]}")  # fmt: skip
+        return entries if any(entry.point is None for entry in entries) else []
+
+    # ---------------------------------------------------------------- times
+
+    def _built(self, executor: Executor, what: Sequence[tuple[list[Any], Point | None]]) -> list[Compiled | None]:
+        """The kernels of traces, of all shapes or of one; None for one that is not built."""
+        jobs = [
+            Build(script=self.task.script if point is None else self.task.work.at(point.values).script,
+                  target=self.task.target, trace=trace)
+            for trace, point in what
+        ]  # fmt: skip
+        replies = executor.build(jobs)
+        for reply in replies:
+            if isinstance(reply, Failed):
+                self.note(f"a schedule that was proven for all sizes is not built: {reply.status}: {reply.message}")
+        return [reply.kernel if isinstance(reply, Built) else None for reply in replies]
+
+    def _times(
+        self, executor: Executor, entries: Sequence[_Entry], kernels: Sequence[Compiled | None]
+    ) -> dict[int, dict[Point, float]]:
+        """Seconds of the schedules at the sizes that were drawn, in turns at each."""
+        times = {number: dict[Point, float]() for number in range(len(entries))}
+        for point in self.points:
+            racing = {
+                number: kernel if entry.point is not None else at_point(kernel, entry.func, point)
+                for number, (entry, kernel) in enumerate(zip(entries, kernels, strict=True))
+                if kernel is not None and entry.point in (None, point)
+            }
+            results = self.sizes.raced(_through(executor), list(racing.values()), point, self.turns)
+            for number, result in zip(racing, results, strict=True):
+                if isinstance(result, Measured):
+                    times[number][point] = statistics.median(result.samples)
+                else:
+                    self.note(f"record {entries[number].source.id}, proven for all sizes, fails at {point}: "
+                              f"{result.status}: {result.message}")  # fmt: skip
+        return times
+
+    # ---------------------------------------------------------------- the result
+
+    def _chosen(self, entries: Sequence[_Entry], times: Mapping[int, Mapping[Point, float]]) -> list[Any] | None:
+        """The trace of the variants, all of which give the parameters the same layouts; None where nothing runs."""
+        best: list[Leaf] = []
+        for layouts in {entry.func.layouts for entry in entries}:
+            alike = [number for number, entry in enumerate(entries) if entry.func.layouts == layouts]
+            everywhere = [number for number in alike if entries[number].point is None]
+            leaves = chosen({n: times[n] for n in alike}, self.sizes.ranges, self.points, everywhere)
+            if leaves and (not best or sum(leaf.cost for leaf in leaves) < sum(leaf.cost for leaf in best)):
+                best = leaves
+        if not best:
+            return None
+        self.note("; ".join(
+            f"{_told(leaf.box, self.task.work.sizes)}: the schedule of record {entries[leaf.choice].source.id}"
+            for leaf in best
+        ))  # fmt: skip
+        if len(best) == 1:
+            return entries[best[0].choice].steps
+        rest = max((leaf for leaf in best if entries[leaf.choice].point is None), key=lambda leaf: len(leaf.points))
+        whole = self.sizes.ranges
+        cases = [
+            [{name: [own.low, own.high] for name, own in leaf.box.items() if own != whole[name]},
+             entries[leaf.choice].steps]
+            for leaf in best if leaf is not rest
+        ]  # fmt: skip
+        return [["specialize", {"cases": [*cases, [{}, entries[rest.choice].steps]]}]]
+
+    def _judged(self, executor: Executor, traces: Sequence[list[Any]], before: Record | None) -> Record:
+        """The fastest of the traces, verified at fresh sizes and at the ends, with its times at those that were drawn.
+
+        Raises NoSchedule where none holds.
+        """
+        self.send(events.Phase(phase="final race"))
+        kernels = self._built(executor, [(trace, None) for trace in traces])
+        right: list[tuple[list[Any], Compiled, PrimFunc]] = []
+        for trace, kernel in zip(traces, kernels, strict=True):
+            func = _program(self.task.work.func, trace)
+            wrong = kernel and self.sizes.wrong(_checking(executor), kernel, func, self.settings.seed + 1)
+            if wrong:
+                self.note(f"a kernel for all sizes does not hold {wrong.message} ({wrong.status})")
+            elif kernel is not None:
+                right.append((trace, kernel, func))
+        results = self.sizes.samples(_through(executor), [(kernel, func) for _, kernel, func in right], self.turns)
+        held = [(result, trace) for result, (trace, _, _) in zip(results, right, strict=True)
+                if isinstance(result, Measured)]  # fmt: skip
+        if not held:
+            failed = "; ".join(f"{r.status}: {r.message}" for r in results if isinstance(r, Failed))
+            raise NoSchedule(f"no schedule of {self.task.work} holds at all sizes{f': {failed}' if failed else ''}")
+        best, trace = min(held, key=lambda item: statistics.median(item[0].samples))
+        task = self.task
+        record = Record(
+            script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
+            interface=task.interface, target=task.target.to_json(), trace=trace, sketch="ranges",
+            seed=self.settings.seed, versions={**versions(task), **self.sizes.versions}, status="infrastructure",
+        )  # fmt: skip
+        if before is not None and trace == before.trace:
+            record = record.changed(id=before.id)
+        return record.measured(best.samples, best.max_abs_error, "race")
+
+    def _done(self, record: Record, name: str) -> None:
+        assert record.latency_us is not None
+        low, high = record.middle_us or (None, None)
+        told = performance(self.task, record.latency_us, None)
+        self.send(events.Finish(
+            **self.task.identity(), **{**told, "gflops": self.sizes.gflops(record.latency_us)},
+            latency_us=record.latency_us, low_us=low, high_us=high, search_us=None, busy=None, baseline_us=None,
+            trials=self.trials, failed=dict.fromkeys(FAILURES, 0), duplicates=0, seconds=self.clock.seconds,
+            activities=self.clock.spent, stopped_by="seconds" if self.settings.seconds is not None else "trials",
+            sampler=self.settings.sampler, seed=self.settings.seed, verified=record.verified,
+            max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},
+        ))  # fmt: skip
+
+
+
+def _through(executor: Executor) -> Do:
+    return lambda job: executor.measure([job])[0]
+
+
+def _checking(executor: Executor) -> Check:
+    return lambda job: executor.measure([job])[0]
+
+
+def _program(func: PrimFunc, trace: list[Any] | None) -> PrimFunc:
+    """The program with a trace applied."""
+    from ...space.schedule import Trace
+
+    return Trace.from_json(trace or []).replay(func).func
+
+
+def _told(box: Mapping[str, Range], names: Mapping[str, str]) -> str:
+    return ", ".join(f"{names.get(name, name)}={numbers}" for name, numbers in box.items())

@@ -1,0 +1,169 @@
+"""A search for ranges: sizes, schedules for all of them, thresholds, and a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stridesmith as ss
+from stridesmith.errors import UsageError
+from stridesmith.ir.size_ranges import Range, ranges_of
+from stridesmith.search.tuning.general import general
+from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of
+from stridesmith.search.tuning.variants import chosen
+from stridesmith.space.errors import ScheduleError
+from stridesmith.space.schedule import Schedule
+
+ROWS = ss.workload("matmul", m=(1, 64), n=32, k=16)
+
+
+def test_draws_are_spread_and_likely_numbers_have_their_share() -> None:
+    """Uniform draws halve the range evenly; of a likely number there are as many as was said; the same each time."""
+    ranges = {"m": Range(1, 64)}
+    points = drawn(ROWS.func, ranges, {}, 32)
+    assert abs(sum(p.weight for p in points if p.values["m"] <= 32) - 0.5) < 0.1
+    assert sum(p.weight for p in points) == pytest.approx(1.0)
+    likely = drawn(ROWS.func, ranges, {"m": {1: 0.5}}, 32)
+    assert next(p.weight for p in likely if p.values["m"] == 1) == pytest.approx(0.5, abs=0.05)
+    assert [p.values for p in drawn(ROWS.func, ranges, {}, 32)] == [p.values for p in points]
+
+
+def test_draws_meet_what_is_assumed() -> None:
+    """Multiples of a step alone."""
+    work = ss.workload("matmul", m="8..64:8", n=8, k=8)
+    ranges = {v.name: r for v, r in ranges_of(work.func).items()}
+    assert all(p.values["m"] % 8 == 0 for p in drawn(work.func, ranges, {}, 8))
+
+
+def test_what_is_likely_is_read_and_checked() -> None:
+    """Numbers of sizes in their ranges, with shares up to 1 together."""
+    assert likely_of("m=1:0.5,128:0.3") == {"m": {1: 0.5, 128: 0.3}}
+    for text in ("m", "m=", "m=1", "m=1:2", "m=a:0.5"):
+        with pytest.raises(UsageError, match="--likely takes NAME=NUMBER:SHARE"):
+            likely_of(text)
+    for likely, sentence in (
+        ({"q": {1: 0.5}}, "names 'q', which is no size of `matmul`"),
+        ({"m": {65: 0.5}}, "says m=65, but the range is 1..64"),
+        ({"m": {1: 0.5, 2: 0.6}}, "add up to 1.1, more than 1"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            checked_ranges(ROWS.func, likely, ROWS.sizes)
+
+
+def test_thresholds_are_where_another_schedule_is_faster() -> None:
+    """Two schedules that cross are both taken, one for each side; a small difference is not worth it."""
+    points = [Point({"m": m}, 0.25) for m in (4, 16, 40, 60)]
+    times = {0: dict(zip(points, (1.0, 2.0, 9.0, 9.0), strict=True)), 1: dict.fromkeys(points, 4.0)}
+    leaves = chosen(times, {"m": Range(1, 64)}, points, [0, 1])
+    assert [(str(leaf.box["m"]), leaf.choice) for leaf in leaves] == [("1..28", 0), ("29..64", 1)]
+    alike = {0: dict.fromkeys(points, 1.0), 1: dict.fromkeys(points, 1.001)}
+    assert [leaf.choice for leaf in chosen(alike, {"m": Range(1, 64)}, points, [0, 1])] == [0]
+
+
+def test_a_schedule_of_one_size_runs_there_alone() -> None:
+    """It has a leaf of this size, and those around it have schedules for all sizes."""
+    points = [Point({"m": m}, share) for m, share in ((1, 0.5), (20, 0.25), (60, 0.25))]
+    times = {0: dict.fromkeys(points, 4.0), 1: {points[0]: 1.0}}
+    leaves = chosen(times, {"m": Range(1, 64)}, points, [0])
+    assert [(str(leaf.box["m"]), leaf.choice) for leaf in leaves] == [("1..1", 1), ("2..64", 0)]
+    assert chosen({0: {points[0]: 1.0}}, {"m": Range(1, 64)}, points, [0]) == []
+
+
+def test_schedules_of_one_shape_become_those_of_all() -> None:
+    """Factors round up, shapes are the least, and what is fused comes first where its extent is an expression."""
+    one = ROWS.at({"m": 16})
+    sch = Schedule(one.func)
+    sch.cache_write("matmul", 0, "global")
+    sch.transform_layout("matmul", "c_global", lambda i, j: [i // 4, j, i % 4], physical_shape=[6, 32, 4])
+    i, j, k = sch.get_loops("matmul")
+    (i0, i1), (j0, j1) = sch.split(i, [4, 4]), sch.split(j, [2, 16])
+    sch.reorder(j0, i0, k, i1, j1)
+    sch.parallel(sch.fuse(j0, i0))
+    sch.vectorize(j1)
+    made = general(sch.trace.to_json(), one.func, ROWS.func)
+    text = made.func.script()
+    assert "T.parallel((m + 3) // 4 * 2)" in text and "T.alloc_buffer(((m + 3) // 4, 32, 4)" in text
+    rng = np.random.default_rng(0)
+    for m in (1, 16, 63):
+        a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, 16), (16, 32)))
+        c = np.zeros((m, 32), np.float32)
+        ss.interpret(made.func, a, b, c)
+        np.testing.assert_array_equal(c, a @ b)
+
+
+def test_what_is_not_proven_for_all_is_refused_or_left_out() -> None:
+    """A loop of an unknown extent is not unrolled, and the rest stands; a step that others need raises."""
+    one = ROWS.at({"m": 8})
+    sch = Schedule(one.func)
+    sch.unroll("i")
+    sch.split("j", [2, 16])
+    assert "unroll" not in general(sch.trace.to_json(), one.func, ROWS.func).func.script()
+    sch.fuse("i", "j_0")
+    made = general(sch.trace.to_json(), one.func, ROWS.func)
+    assert "i_j_0_fused" in made.func.script()
+    two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
+    shape = two.at({"m": 8, "n": 32})
+    both = Schedule(shape.func)
+    both.fuse("i", "j")
+    with pytest.raises(ScheduleError, match=r"\(3\) the extent `n` of the inner loop"):
+        general(both.trace.to_json(), shape.func, two.func)
+
+
+def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
+    """It is recorded, loaded, replayed, right at sizes that nothing measured, and refuses others in one sentence."""
+    events: list[dict[str, Any]] = []
+    db = tmp_path / "records.db"
+    record = ss.tune(ROWS, "cpu", trials=4, db=db, emit=events.append, likely={"m": {1: 0.4}}, threads=1)
+    assert record.params["m"] == "1..64" and record.verified and record.versions["likely"] == "m=1:0.4"
+    done = [event for event in events if event["event"] == "done"]
+    assert len(done) == 1 and done[0]["record"] == record.id and done[0]["gflops"] > 0
+    json.dumps(events)
+    kernel = ss.load(ROWS, db=db, threads=1)
+    rng = np.random.default_rng(0)
+    for m in (1, 2, 31, 64):
+        a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, 16), (16, 32)))
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+    with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65 by axis 0 of `a`"):
+        kernel(np.zeros((65, 16), np.float32), b)
+    assert ss.replay(record, db=db).verified
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"interface": "free"}, "`a` is free, but kernels of many shapes take it as it is"),
+        ({"stop_at": 0.5}, "a search for ranges takes neither --stop-at nor --pin nor --trace"),
+        ({"likely": {"m": {70: 0.5}}}, "says m=70, but the range is 1..64"),
+    ],
+)
+def test_what_a_search_for_ranges_is_not(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    """It is said before anything is started."""
+    with pytest.raises(UsageError, match=sentence):
+        ss.tune(ROWS, "cpu", trials=1, db=tmp_path / "r.db", **options)
+
+
+def test_what_is_likely_of_one_shape_is_refused(tmp_path: Path) -> None:
+    """There is no range."""
+    with pytest.raises(UsageError, match="--likely is about ranges"):
+        ss.tune(ROWS.at({"m": 4}), "cpu", trials=1, db=tmp_path / "r.db", likely={"m": {1: 0.5}})
+
+
+def test_a_range_without_an_end_is_refused() -> None:
+    """What is drawn needs one."""
+    func = ss.parse("""
+@T.prim_func
+def copy(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        B[i] = A[i]
+""")
+    assert isinstance(func, ss.PrimFunc)
+    with pytest.raises(UsageError, match=r"nothing says how large `n` may be; state it at the top of `copy`"):
+        checked_ranges(func, {}, {})
