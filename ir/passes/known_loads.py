@@ -51,7 +51,8 @@ def with_known_loads(func: PrimFunc, within: Stmt) -> PrimFunc:
     root = position(func.body, within)
     func = distinct(func)
     program = instances(func)
-    contents = _Contents(program, _spoken(func))
+    assumptions = (s.cond for s in walk(func.body) if isinstance(s, Assume))
+    contents = _Contents(program, frozenset(name for cond in assumptions for name in memories_read(cond)))
     for statement in program.below(at(func.body, root)):
         place = position(program.func.body, statement.stmt)
         for old, value in _known(contents, statement):
@@ -59,12 +60,6 @@ def with_known_loads(func: PrimFunc, within: Stmt) -> PrimFunc:
     if contents.left:
         _log.debug("%s: %d loads were not looked up, as %d were before", func.name, contents.left, MOST_LOADS)
     return func
-
-
-def _spoken(func: PrimFunc) -> frozenset[str]:
-    """The memories that assumptions speak of."""
-    assumptions = (s.cond for s in walk(func.body) if isinstance(s, Assume))
-    return frozenset(name for cond in assumptions for name in memories_read(cond))
 
 
 @dataclass

@@ -26,8 +26,13 @@ def decompose_padding(func: PrimFunc, block: str, loop: str) -> Result:
     Returns the block that fills.  Source: TensorIR's primitive of this name.
     """
     target, outer = find_block(func, block), find_loop(func, loop)
-    store, value = _padded(target)
-    _check_alone(outer, target)
+    store = target.body
+    value = store.value if isinstance(store, Store) and target.init is None else None
+    is_choice = isinstance(value, Call) and value.name == "if_then_else" and isinstance(value.args[2], Const)
+    if not isinstance(store, Store) or not isinstance(value, Call) or not is_choice:
+        raise ScheduleError("(1) block `{block}` is not one store of `T.if_then_else(c, x, number)`", block=block)
+    if _chain(outer)[-1] is not target:
+        raise ScheduleError("(2) block `{block}` does not stand alone below loop `{loop}`", block=block, loop=loop)
     memory = store.buffer.memory
     if memory in memories_read(outer):
         raise ScheduleError("(4) `{buffer}` is loaded below loop `{loop}`", buffer=memory, loop=loop)
@@ -44,16 +49,6 @@ def decompose_padding(func: PrimFunc, block: str, loop: str) -> Result:
     return with_stmt(func, outer, seq([fill, rest])), name
 
 
-def _padded(target: Block) -> tuple[Store, Call]:
-    """The store of the block and its value.  Raises ScheduleError (1)."""
-    store = target.body
-    if isinstance(store, Store) and target.init is None:
-        value = store.value
-        if isinstance(value, Call) and value.name == "if_then_else" and isinstance(value.args[2], Const):
-            return store, value
-    raise ScheduleError("(1) block `{block}` is not one store of `T.if_then_else(c, x, number)`", block=target.name)
-
-
 def _chain(stmt: Stmt) -> list[Stmt]:
     """`stmt` and what it holds alone, down to a block or to what holds several."""
     found = [stmt]
@@ -61,12 +56,6 @@ def _chain(stmt: Stmt) -> list[Stmt]:
         stmt = stmt.then if isinstance(stmt, If) else stmt.body
         found.append(stmt)
     return found
-
-
-def _check_alone(outer: For, target: Block) -> None:
-    if _chain(outer)[-1] is not target:
-        raise ScheduleError("(2) block `{block}` does not stand alone below loop `{loop}`",
-                            block=target.name, loop=outer.var.name)  # fmt: skip
 
 
 def _with(stmt: Stmt, target: Block, new: Block) -> Stmt:
