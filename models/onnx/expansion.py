@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import onnx
-from onnx import AttributeProto, inliner
+from onnx import AttributeProto, helper, inliner
 
 from ..operators import BUILDERS
 from .graph import ModelGraph, ModelNode, model_node, node_of, with_names
@@ -40,7 +41,7 @@ def body_of(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
         return None
     parts = [node_of(proto) for proto in model.graph.node]
     if node.op == "MeanVarianceNormalization":
-        parts = _with_positive_variance(parts)
+        parts = _in_type(_with_positive_variance(parts), node, graph)
     if any(part.op == node.op and part.domain == node.domain for part in parts):
         return None
     imported = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
@@ -73,6 +74,33 @@ def _with_positive_variance(parts: list[ModelNode]) -> list[ModelNode]:
             made.append(model_node("Abs", "", positive, part.inputs, [positive], []))
             part = replace(part, inputs=(positive,))
         made.append(part)
+    return made
+
+
+def _in_type(parts: list[ModelNode], node: ModelNode, graph: ModelGraph) -> list[ModelNode]:
+    """Parts whose constants are of float32, for inputs of other floats: float16 is computed in float32."""
+    dtype = graph.types[node.inputs[0]].dtype
+    if dtype == "float32":
+        return parts
+    x, y = node.inputs[0], node.outputs[0]
+    names: dict[str, str] = {}
+    made: list[ModelNode] = []
+
+    def cast(name: str, to: str, into: str) -> ModelNode:
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(to))
+        return model_node("Cast", "", f"{name}_cast", [name], [into], [helper.make_attribute("to", code)])
+
+    if dtype != "float64":
+        made.append(cast(x, "float32", f"{x}_wide"))
+        names = {x: f"{x}_wide", y: f"{y}_wide"}
+    for part in parts:
+        inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (part.inputs, part.outputs))
+        made.append(replace(part, inputs=inputs, outputs=outputs))
+        if part.op == "Constant" and dtype == "float64" and np.asarray(part.values.get("value")).dtype == np.float32:
+            names[part.outputs[0]] = f"{part.outputs[0]}_wide"
+            made.append(cast(part.outputs[0], dtype, names[part.outputs[0]]))
+    if dtype != "float64":
+        made.append(cast(f"{y}_wide", dtype, y))
     return made
 
 

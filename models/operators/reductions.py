@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.dtypes import is_float, is_int
-from ...space.workloads.precision import plain, precision
+from ...space.workloads.precision import Precision, plain, precision
 from ...space.workloads.text import Program, element, literal
 from .site import Builder, Built, Site, letters
 
@@ -16,41 +16,49 @@ from .site import Builder, Built, Site, letters
 class Reduction:
     """``y = after(combined over the dimensions of each(x))``, from `start`.
 
-    In the texts ``{x}`` is an element, ``{y}`` the result so far, ``{n}`` the number of elements.
+    In the texts ``{x}`` is an element, ``{y}`` the result so far, ``{n}`` the number of elements.  What `after` makes
+    of integers is computed in float64, and its fraction cut off.
     """
 
     start: float
     combine: str
     each: str = "{x}"
     after: str = "{y}"
-    integers: bool = True
 
 
 REDUCTIONS: Mapping[str, Reduction] = {
     "sum": Reduction(0, "{y} + {x}"),
-    "mean": Reduction(0, "{y} + {x}", after="{y} / {n}", integers=False),
+    "mean": Reduction(0, "{y} + {x}", after="{y} / {n}"),
     "max": Reduction(-math.inf, "T.max({y}, {x})"),
     "min": Reduction(math.inf, "T.min({y}, {x})"),
     "prod": Reduction(1, "{y} * {x}"),
-    "l1": Reduction(0, "{y} + {x}", "T.abs({x})", integers=False),
-    "l2": Reduction(0, "{y} + {x}", "{x} * {x}", "T.sqrt({y})", integers=False),
+    "l1": Reduction(0, "{y} + {x}", "T.abs({x})"),
+    "l2": Reduction(0, "{y} + {x}", "{x} * {x}", "T.sqrt({y})"),
     "sum_square": Reduction(0, "{y} + {x}", "{x} * {x}"),
-    "log_sum": Reduction(0, "{y} + {x}", after="T.log({y})", integers=False),
+    "log_sum": Reduction(0, "{y} + {x}", after="T.log({y})"),
 }
 
 
 def reduced(site: Site, how: str, axes: Sequence[int], found: Reduction | None = None) -> Built:
     """One reduction of the first input over `axes`, to the result's shape, with or without the reduced dimensions.
 
-    It is that of `REDUCTIONS` by the name `how`, or `found`.
+    It is that of `REDUCTIONS` by the name `how`, or `found`.  Without axes each element is a result of its own.
     """
     found, dtype = found or REDUCTIONS[how], site.dtype()
-    if not (is_float(dtype) or (is_int(dtype) and found.integers)) or not axes:
+    if not (is_float(dtype) or is_int(dtype)):
         return None
     types = plain(dtype) if is_int(dtype) or how in ("max", "min") else precision(dtype)
+    if is_int(dtype) and found.after != "{y}":
+        types = Precision(dtype, "float64", dtype)
     program = Program(f"reduce_{how}", types)
     program.inputs([("x", site.shape())])
     program.output("y", site.result().shape)
+    if not axes:
+        names, point = _kept(site.shape(), (), True, "0")
+        each = found.each.format(x=program.load("x", point))
+        text = types.narrow(found.after.format(y=f"({each})", n=literal(1, types.accumulator)))
+        program.add("each", names, f"{element('y', point)} = {text}")
+        return [site.operator(program.text(), [0])]
     has_stage = types.is_mixed or found.after != "{y}"
     target = program.alloc("total", site.result().shape) if has_stage else "y"
     count = literal(math.prod(site.shape()[at] for at in axes), types.accumulator)
@@ -88,31 +96,34 @@ def _kept(
 
 
 def _axes(site: Site) -> tuple[int, ...] | None:
-    """The reduced dimensions, ascending; None where they are not known, or where nothing is reduced."""
+    """The reduced dimensions, ascending; None where they are not known."""
     rank = len(site.shape())
     if site.is_open(1):
         return None
     given = site.integers(1, "axes")
     if not given:
-        return None if site.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+        return () if site.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
     return tuple(sorted({at % rank for at in given}))
 
 
 def _reduce(how: str) -> Builder:
     def build(site: Site) -> Built:
         axes = _axes(site)
-        return reduced(site, how, axes) if axes else None
+        return None if axes is None else reduced(site, how, axes)
 
     return build
 
 
 def _log_sum_exp(site: Site) -> Built:
     """``log(sum(exp(x - m))) + m`` with m the largest element, or 0 where that is infinite (``inf - inf`` is NaN)."""
-    axes, shape = _axes(site), site.shape()
-    if not axes or not is_float(site.dtype()):
+    axes, shape, dtype = _axes(site), site.shape(), site.dtype()
+    if axes is None or not (is_float(dtype) or is_int(dtype)):
         return None
+    if not axes:
+        return reduced(site, "sum", ())
     keeps = len(site.result().shape) == len(shape)
-    program = Program("reduce_log_sum_exp", precision(site.dtype()))
+    types = precision(dtype) if is_float(dtype) else Precision(dtype, "float64", dtype)
+    program = Program("reduce_log_sum_exp", types)
     program.inputs([("x", shape)])
     program.output("y", site.result().shape)
     program.alloc("m", site.result().shape)

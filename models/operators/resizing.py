@@ -21,8 +21,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.dtypes import is_float
-from ...space.workloads.precision import plain, precision
+from ...ir.dtypes import int_range, is_float, is_int
+from ...space.workloads.precision import Precision, plain, precision
 from ...space.workloads.text import Program, affine, element, literal
 from .movement import point
 from .site import Builder, Built, Site
@@ -229,7 +229,7 @@ def _region(site: Site, at: int) -> tuple[float, float] | None:
 
 
 def _resize(site: Site) -> Built:
-    scales = _scales(site) if is_float(site.dtype()) or site.attribute("mode", "nearest") == "nearest" else None
+    scales = _scales(site)
     if scales is None or site.attribute("extrapolation_value", 0.0) or site.dtype() == "bfloat16":
         return None
     weights: dict[int, Floats] = {}
@@ -242,7 +242,7 @@ def _resize(site: Site) -> Built:
         lines = {at: _nearest_line(m.argmax(axis=0), len(m), float(scales[at])) for at, m in weights.items()}
         if all(line is not None for line in lines.values()):
             return _picked(site, {at: line for at, line in lines.items() if line is not None})
-    return _summed(site, weights, scales) if is_float(site.dtype()) else None
+    return _summed(site, weights, scales) if is_float(site.dtype()) or is_int(site.dtype()) else None
 
 
 def _picked(site: Site, lines: Mapping[int, Line]) -> Built:
@@ -261,10 +261,14 @@ def _picked(site: Site, lines: Mapping[int, Line]) -> Built:
 
 
 def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale]) -> Built:
-    """A resize as weighted sums along one dimension after the other, those first that grow least."""
-    scales = {at: float(scale) for at, scale in given.items()}
+    """A resize as weighted sums along one dimension after the other, those first that grow least.
+
+    Sums of integers are floats, of which the fraction is cut off at the end.
+    """
+    scales, dtype = {at: float(scale) for at, scale in given.items()}, site.dtype()
     order = sorted(weights, key=lambda at: (scales[at], -at))
-    program = Program("resize", precision(site.dtype()))
+    wide = "float32" if dtype in ("int8", "uint8") else "float64"
+    program = Program("resize", precision(dtype) if is_float(dtype) else Precision(dtype, wide, dtype))
     program.inputs([("x", site.shape())])
     passed: list[int | str] = [0]
     lines = {at: _linear_line(weights[at], scales[at]) for at in order}
@@ -284,8 +288,16 @@ def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale
         source = into
     if source != "y":
         axes = list(zip([v[1:] for v in point(len(shape))], shape, strict=True))
-        program.stages("y", source, axes, [a for a, _ in axes], [("store", "{v}")])
+        program.stages("y", source, axes, [a for a, _ in axes], [("store", _held(program.precision, "{v}"))])
     return [site.operator(program.text(), passed)]
+
+
+def _held(types: Precision, value: str) -> str:
+    """A sum between the ends of the result's type, where these are integers, which neighbours overshoot."""
+    if not is_int(types.result):
+        return value
+    low, high = (literal(end, types.accumulator) for end in int_range(types.result))
+    return f"T.min(T.max({value}, {low}), {high})"
 
 
 def _along(
@@ -317,7 +329,8 @@ def _along(
     text = f"T.fma({second}, {part}, {first} * ({one} - {part}))" if how.c > 1 else first
     if how.c > 1 and not how.rest(count).all():  # 0 times an infinite neighbour is no number
         text = f"T.Select({over} == 0, {first}, {text})"
-    program.add(f"along{at}", axes, f"{target} = {types.narrow(text) if into == 'y' else text}")
+    text = types.narrow(_held(types, text)) if into == "y" else text
+    program.add(f"along{at}", axes, f"{target} = {text}")
 
 
 def _tables(weights: Floats) -> tuple[NDArray[np.int64], Floats]:

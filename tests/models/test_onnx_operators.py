@@ -291,12 +291,11 @@ def test_versions_before_shapes_were_inferred_have_them() -> None:
 
 
 def test_lengths_that_the_reference_does_not_take_are_refused() -> None:
-    """Integers are resized by the reference, which would put the corners elsewhere."""
+    """What lies outside of an image has a value of its own by the reference, which would put the corners elsewhere."""
     x = np.arange(10, dtype=np.int32).reshape(2, 5)
+    beyond = {"roi": [0, 0, 1, 1.5], "scales": [1, 0.5]}
     with pytest.raises(ModelProblem, match="takes lengths that are not whole for `coordinate_transformation_mode`"):
-        network(
-            "Resize", x, {"roi": [], "scales": [1, 0.5]}, mode="linear", coordinate_transformation_mode="align_corners"
-        )
+        network("Resize", x, beyond, mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
 
 
 def test_random_operators_are_right() -> None:

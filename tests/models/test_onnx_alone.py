@@ -1,0 +1,108 @@
+"""Operators of ONNX that random graphs found without a program, against NumPy, in the interpreter and compiled."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx_models import model, node
+
+from stridesmith.backends.devices import discover
+from stridesmith.models.api import compiled, network_of
+from stridesmith.models.evaluate import evaluate
+from stridesmith.models.onnx import read
+
+Array = np.ndarray
+
+
+def both(found_model: object, given: dict[str, Array], compiles: bool = True) -> list[dict[str, Array]]:
+    """What a model's network gives in the interpreter, and compiled; it has programs for everything."""
+    network = read(found_model)  # type: ignore[arg-type]
+    assert not network.foreign, [node.op for node in network.foreign]
+    if not compiles:
+        return [evaluate(network, given)]
+    device = discover("cpu", 1)
+    made = compiled(network_of(network, device), device)(dict(given))
+    return [evaluate(network, given), {name: np.asarray(made[name]) for name in network.outputs}]
+
+
+@pytest.mark.parametrize("op", ["Sum", "Mean", "L1", "L2", "LogSum", "LogSumExp", "Max", "Prod", "SumSquare"])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(("shape", "axes", "noop"), [((), [], 0), ((3, 4), [], 1), ((3, 4), [1], 0)])
+def test_reductions_have_programs_for_numbers_integers_and_no_axes(
+    op: str, dtype: str, shape: tuple[int, ...], axes: list[int], noop: int
+) -> None:
+    """A number alone, nothing that is reduced and integers of every reduction; the fraction of integers is cut off."""
+    x = np.random.default_rng(0).integers(1, 5, shape).astype(dtype)
+    made = model(
+        [node(f"Reduce{op}", "x a", "y", noop_with_empty_axes=noop)], {"x": shape}, {"a": np.array(axes, np.int64)},
+        opset=18, dtype=dtype,
+    )  # fmt: skip
+    if axes:
+        wide = x.astype(np.float64)
+        wanted = {
+            "Sum": wide.sum, "Mean": wide.mean, "L1": wide.sum, "L2": lambda *a, **k: np.sqrt((wide**2).sum(*a, **k)),
+            "LogSum": lambda *a, **k: np.log(wide.sum(*a, **k)), "Max": wide.max, "Prod": wide.prod,
+            "LogSumExp": lambda *a, **k: np.log(np.exp(wide).sum(*a, **k)),
+            "SumSquare": lambda *a, **k: (wide**2).sum(*a, **k),
+        }[op](1, keepdims=True)  # fmt: skip
+    else:
+        wanted = {"LogSum": np.log(x.astype(float)), "SumSquare": x**2}.get(op, x)
+    for found in both(made, {"x": x}, compiles=dtype == "int32" and shape != ()):
+        assert found["y"].dtype == x.dtype and found["y"].shape == np.shape(wanted)
+        np.testing.assert_allclose(found["y"], np.asarray(wanted).astype(dtype), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_the_variance_of_every_float_type_is_normalised(dtype: str) -> None:
+    """The body of MeanVarianceNormalization has constants of float32; halves are computed in it, doubles in doubles."""
+    x = np.random.default_rng(1).standard_normal((2, 3, 4, 5)).astype(dtype)
+    wide = x.astype(np.float64)
+    wanted = (wide - wide.mean((0, 2, 3), keepdims=True)) / (wide.std((0, 2, 3), keepdims=True) + 1e-9)
+    made = model([node("MeanVarianceNormalization", "x", "y", axes=[0, 2, 3])], {"x": x.shape}, dtype=dtype)
+    for found in both(made, {"x": x}):
+        assert found["y"].dtype == x.dtype
+        np.testing.assert_allclose(found["y"], wanted, atol=2e-3 if dtype == "float16" else 1e-13)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(("auto", "dtype"), [("SAME_LOWER", "uint8"), ("VALID", "float32"), ("SAME_UPPER", "float32")])
+def test_the_places_of_the_largest_elements_are_computed(auto: str, order: int, dtype: str) -> None:
+    """The first place of the largest element of each window, counted in the whole tensor, in both orders."""
+    x = np.random.default_rng(2).integers(0, 9, (2, 3, 8, 7)).astype(dtype)
+    made = model(
+        [node("MaxPool", "x", "y i", auto_pad=auto, kernel_shape=[3, 3], strides=[2, 3], storage_order=order)],
+        {"x": x.shape}, opset=13, dtype=dtype, outputs="y i",
+    )  # fmt: skip
+    for found in both(made, {"x": x}):
+        y, places = found["y"], found["i"]
+        totals = [max(0, (count - 1) * s + 3 - e) for count, s, e in zip(y.shape[2:], (2, 3), (8, 7), strict=True)]
+        front = [-(-t // 2) if auto == "SAME_LOWER" else t // 2 for t in totals]
+        for n, c, h, w in itertools.product(*map(range, y.shape)):
+            rows, columns = (
+                range(max(0, at * s - f), min(e, at * s - f + 3))
+                for at, s, f, e in zip((h, w), (2, 3), front, (8, 7), strict=True)
+            )
+            first = max(itertools.product(rows, columns), key=lambda p: (x[n, c, p[0], p[1]], -p[0], -p[1]))
+            inner = first[0] * 7 + first[1] if not order else first[0] + first[1] * 8
+            assert y[n, c, h, w] == x[n, c, first[0], first[1]]
+            assert places[n, c, h, w] == (n * 3 + c) * 56 + inner
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_weighted_averages_of_integers_are_cut_off_at_their_ends(dtype: str, mode: str) -> None:
+    """Resize of integers is that of floats without the fraction; a cubic overshoots no end of the type."""
+    ends = np.iinfo("int8" if dtype == "int32" else dtype)
+    x = np.random.default_rng(3).choice([ends.min, ends.max, 3], (1, 2, 5, 6)).astype(dtype)
+    given = {"roi": np.zeros(0, np.float32), "s": np.array([1, 1, 1.5, 0.7], np.float32)}
+    attributes = {"mode": mode, "coordinate_transformation_mode": "pytorch_half_pixel"}
+    made = model([node("Resize", "x roi s", "y", **attributes)], {"x": x.shape}, given, opset=13, dtype=dtype)
+    floats = model([node("Resize", "x roi s", "y", **attributes)], {"x": x.shape}, given, opset=13)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    wanted = np.trunc(np.clip(both(floats, {"x": x.astype(np.float32)}, False)[0]["y"].astype(float), low, high))
+    for found in both(made, {"x": x}):
+        assert found["y"].dtype == x.dtype
+        assert np.abs(found["y"].astype(float) - wanted).max() <= 1  # where a float is as good as whole
+        assert np.mean(found["y"] == wanted) > 0.9
