@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from .graph import ModelGraph, ModelNode
-from .parts import Parts
+from .parts import Parts, element_type
 
 TRAINING = "ai.onnx.preview.training"
 
@@ -34,10 +34,38 @@ def _dropout(p: Parts) -> bool:
     training, ratio = p.known(2), p.known(1)
     is_off = not p.has(2) or (training is not None and not bool(training))
     drops_nothing = p.has(1) and ratio is not None and not float(ratio)
-    if not p.wants(1) or not (is_off or drops_nothing) or "seed" in p.whole.values:
+    if not (is_off or drops_nothing):
         return False
     p.add("Identity", [0], 0)
-    p.add("Identity", [p.constant(np.ones(p.shape(), bool))], 1)
+    if p.wants(1):
+        p.add("Identity", [p.constant(np.ones(p.shape(), bool))], 1)
+    return True
+
+
+def _of_bools(p: Parts) -> bool:
+    """The largest or smallest of bools is that of bytes."""
+    if p.type().dtype != "bool":
+        return False
+    axes = [1] if p.has(1) else []
+    values = {name: p.attribute(name) for name in ("keepdims", "noop_with_empty_axes")}
+    found = p.add(p.whole.op, [p.cast(0, "uint8"), *axes], **values)
+    p.add("Cast", [found], 0, to=element_type("bool"))
+    return True
+
+
+def _affine_grid(p: Parts) -> bool:
+    """Places of an image, from -1 to 1 between its outer pixels' middles or edges, times a matrix for each image."""
+    size = p.known(1)
+    if size is None or p.type().dtype != "float32":
+        return False
+    n, _, *extents = (int(extent) for extent in size)
+    lines = [
+        np.linspace(-1, 1, e) if p.attribute("align_corners", 0) else (2 * np.arange(e) + 1) / e - 1 for e in extents
+    ]
+    places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], axis=-1)
+    base = p.constant(places.reshape(1, -1, len(extents) + 1), "float32")
+    found = p.add("MatMul", [base, p.add("Transpose", [0], perm=[0, 2, 1])])
+    p.add("Reshape", [found, p.constant([n, *extents, len(extents)], "int64")], 0)
     return True
 
 
@@ -135,7 +163,10 @@ def _momentum(p: Parts) -> bool:
 
 
 BODIES: Mapping[tuple[str, str], Callable[[Parts], bool]] = {
+    ("", "AffineGrid"): _affine_grid,
     ("", "Dropout"): _dropout,
+    ("", "ReduceMax"): _of_bools,
+    ("", "ReduceMin"): _of_bools,
     ("", "BatchNormalization"): _batch_normalization,
     (TRAINING, "Adagrad"): _adagrad,
     (TRAINING, "Adam"): _adam,

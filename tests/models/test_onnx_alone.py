@@ -200,3 +200,24 @@ def test_models_of_old_operators_that_are_still_the_same_are_read() -> None:
     np.testing.assert_array_equal(found["y"], ~x)
     with pytest.raises(ModelProblem, match="version 1 of ONNX's operators; versions 7 to"):
         read(model([node("Add", "x x", "y")], {"x": (3,)}, opset=1))
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+def test_grids_of_places_are_turned_by_matrices(corners: int) -> None:
+    """AffineGrid of a known size is a product; each place is x, y and 1, from -1 to 1 between edges or corners."""
+    theta = np.random.default_rng(7).standard_normal((2, 2, 3)).astype(np.float32)
+    given = {"s": np.array([2, 3, 4, 5], np.int64)}
+    made = model([node("AffineGrid", "x s", "y", align_corners=corners)], {"x": theta.shape}, given, opset=20)
+    (found,) = both(made, {"x": theta}, compiles=False)
+    for n, i, j in itertools.product(range(2), range(4), range(5)):
+        at = (2 * j / 4 - 1, 2 * i / 3 - 1) if corners else ((2 * j + 1) / 5 - 1, (2 * i + 1) / 4 - 1)
+        np.testing.assert_allclose(found["y"][n, i, j], theta[n] @ [*at, 1], atol=1e-5)
+
+
+def test_the_largest_of_bools_is_whether_any_is_true() -> None:
+    """ReduceMax and ReduceMin of bools."""
+    x = np.random.default_rng(8).random((3, 4)) < 0.5
+    for op, wanted in (("ReduceMax", x.any(1)), ("ReduceMin", x.all(1))):
+        made = model([node(op, "x a", "y", keepdims=0)], {"x": x.shape}, {"a": np.array([1])}, opset=20, dtype="bool")
+        (found,) = both(made, {"x": x}, compiles=False)
+        np.testing.assert_array_equal(found["y"], wanted)
