@@ -28,6 +28,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.arith.intervals import Facts, nothing_known
 from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
+from ..ir.functions import TO_INT_CALLS
 from ..ir.node import Node, children, walk
 from ..ir.numbers import BITS, convert, numpy_dtype
 from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
@@ -37,7 +38,9 @@ from .passes.roundings import is_step
 Arrays: TypeAlias = Mapping[str, Array]
 Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
 
-EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "nearbyint", "round", "trunc", "copysign", "fma")
+EXACT_CALLS = (
+    "if_then_else", "abs", "floor", "ceil", "nearbyint", "round", "trunc", "copysign", "fma", *TO_INT_CALLS,
+)  # fmt: skip
 INTEGERS = ((4, 1.0), (2, 1.0), (1, 1.0), (1, 1 / 4), (1, 1 / 16), (1, 1 / 64))
 """The largest of the integers that are tried one after the other, and the share of them that are not 0."""
 LONGEST = 1 << 40

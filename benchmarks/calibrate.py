@@ -17,9 +17,10 @@ and continue where they were; a kernel is neither verified nor guarded, which is
 Each shape has a process of its own, which notes in ``SHAPE.tried`` what it is about to build or to run: one that
 crashes, or hangs for `ALARM_SECONDS`, ends that process, and the next one leaves it out.
 
-Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, ``opencl`` is the first OpenCL device, or the
-one of ``--device``, and ``opencl-warps`` one that runs work-items in step, a GPU.  What PoCL compiles travels with the
-kernel, so that timing compiles nothing.
+Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, and ``avx512-bytes`` the same for the shapes
+of bytes, whose convolutions have the epilogue of quantised networks (`byte_programs.py`); ``opencl`` is the first
+OpenCL device, or the one of ``--device``, and ``opencl-warps`` one that runs work-items in step, a GPU.  What PoCL
+compiles travels with the kernel, so that timing compiles nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from byte_programs import requantised
 from numpy.typing import NDArray
 
 from stridesmith.backends.cores import settler
@@ -57,7 +59,8 @@ from stridesmith.space.design.space import generate
 
 HERE = Path(__file__).resolve().parent
 SHAPES = HERE / "calibration.toml"
-ISA = {"avx512": "cpu-avx512", "avx2": "cpu-avx2"}
+ISA = {"avx512": "cpu-avx512", "avx2": "cpu-avx2", "avx512-bytes": "cpu-avx512"}
+OF_BYTES = "-bytes"  # at the end of a target's name: the shapes are those of bytes
 SHARES = {"drawn": 0.4, "liked": 0.35, "mutated": 0.25}
 POOL = 400  # candidates of each sketch, of which the estimate likes some
 PARENTS = 12
@@ -73,6 +76,7 @@ IDLE_SECONDS, IDLE_TICKS = 0.1, 2
 PATIENCE_SECONDS = 5.0
 ALARM_SECONDS = 60  # for building a kernel, or for timing it
 LIVES = 10  # processes of a shape that may be ended by what they build or run
+BYTES = ("int8", "uint8")
 Candidate = tuple[int, tuple[int, ...]]  # number of the sketch, and its choices
 Line = dict[str, Any]
 
@@ -91,6 +95,13 @@ def as_class(name: str) -> Target:
         host, isa=wanted.isa, cpu=wanted.cpu, features=wanted.features,
         vector_bits=wanted.vector_bits, registers=wanted.registers,
     )  # fmt: skip
+
+
+def entries_of(options: argparse.Namespace) -> tuple[Entry, ...]:
+    """The shapes for a target: those of bytes, each as networks have it, or all others."""
+    wanted = options.target.endswith(OF_BYTES)
+    chosen = (entry for entry in config(SHAPES).entries if (entry.work.dtype in BYTES) == wanted)
+    return tuple(replace(entry, work=requantised(entry.work)) if wanted else entry for entry in chosen)
 
 
 class Shape:
@@ -145,7 +156,8 @@ def build(name: str, options: argparse.Namespace, deadline: float) -> None:
     """Build more kernels of a shape, until there are ``--each``."""
     path, target = options.work / options.target / name, target_of(options)
     known, tried = read(path.with_suffix(".kernels")), read(path.with_suffix(".tried"))
-    shape = Shape(config(SHAPES).only(name).entries[0], target, options.seed + len(known))
+    (entry,) = (e for e in entries_of(options) if e.name == name)
+    shape = Shape(entry, target, options.seed + len(known))
     seen = {(line["sketch"], tuple(line["choice"])) for line in (*known, *tried)}
     codes = {line["artifact"]["code"] for line in known}
     best = measured(known, read(path.with_suffix(".times")))
@@ -385,7 +397,7 @@ def options_of() -> argparse.Namespace:
 def main() -> None:
     options = options_of()
     only = [name for name in options.only.split(",") if name]
-    entries = tuple(e for e in config(SHAPES).entries if not only or e.name in only)
+    entries = tuple(e for e in entries_of(options) if not only or e.name in only)
     deadline = time.time() + options.seconds
     if options.step == "pack":
         pack(entries, options, target_of(options))

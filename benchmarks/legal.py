@@ -6,7 +6,8 @@ Each program is drawn at random, by its seed: over the whole grammar of the lang
 operator as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, and for
 OpenCL devices with and without half floats, masks and vectors, made legal, verified, printed and parsed, and
 interpreted before and after: every defined element must be equal, bit by bit.  Where both are one program there is
-nothing to compare.  With `--compile` the code of what this machine has runs, too.  A file that exists is gone on with.
+nothing to compare, and what several targets make alike is compared once.  With `--compile` the code of what this
+machine has runs, too.  A file that exists is gone on with.
 The exit code is 1 if any program failed.
 """
 
@@ -27,7 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import emulated
-from legal_programs import DEVICES, MACHINES, RandomPrograms, agree, lowered_for, meaning
+from legal_programs import DEVICES, MACHINES, Comparison, RandomPrograms, lowered_for, meaning
 from random_kernels import compiled
 from random_runs import arguments, assert_refines
 
@@ -43,6 +44,7 @@ from stridesmith.ir.target import Target
 from stridesmith.ir.verify.bounds import OutOfBounds
 from stridesmith.space.design.space import Space
 from stridesmith.space.design.space import generate as space_of
+from stridesmith.space.errors import ScheduleError
 from stridesmith.space.workloads import workload
 
 OPERATORS_EVERY = 20
@@ -60,14 +62,17 @@ def space(operator: str, machine: str) -> Space:
 
 
 def candidate(seed: int) -> tuple[str, PrimFunc] | None:
-    """A processor, and a candidate for it; None where the drawn sketch has none."""
+    """A processor, and a candidate for it; None where the drawn sketch has none, or its schedule is refused."""
     rng = np.random.default_rng(seed)
     machine = list(TARGETS)[int(rng.integers(len(TARGETS)))]
     operator = list(emulated.operators())[int(rng.integers(len(emulated.operators())))]
     sketches = space(operator, machine).sketches
     sketch = sketches[int(rng.integers(len(sketches)))]
     found = sketch.draw(rng, 1)
-    return (machine, sketch.schedule(found[0]).func) if len(found) else None
+    try:
+        return (machine, sketch.schedule(found[0]).func) if len(found) else None
+    except ScheduleError:
+        return None
 
 
 def runs_here(target: Target) -> bool:
@@ -79,16 +84,17 @@ def tried(seed: int, compiles: bool) -> Counter[str]:
     drawn = candidate(seed) if seed % OPERATORS_EVERY == 0 else None
     func = RandomPrograms(seed).program() if drawn is None else drawn[1]
     arrays, done = arguments(func), Counter[str]()
+    comparison = Comparison(arrays)
     for name in (*PLAIN.values(), *DEVICES) if drawn is None else (drawn[0],):
         target = TARGETS[name]
         try:
             lowered = lowered_for(func, target)
-            legal(lowered, target)
+            found = legal(lowered, target)
         except (LoweringError, OutOfBounds, CodegenError):
             done[f"{name} refused"] += 1
             continue
-        done[f"{name} {'changed' if agree(lowered, target, arrays) else 'same'}"] += 1
-        rounds = any(isinstance(n, Call) and n.name == MULTIPLY_ACCUMULATE for n in walk(legal(lowered, target).body))
+        done[f"{name} {'changed' if comparison.agree(lowered, found) else 'same'}"] += 1
+        rounds = compiles and any(isinstance(n, Call) and n.name == MULTIPLY_ACCUMULATE for n in walk(found.body))
         if compiles and runs_here(target) and not rounds and drawn is None:
             assert_refines(compiled(func, target, arrays), meaning(lowered, arrays))
             done[f"{name} ran"] += 1

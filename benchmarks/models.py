@@ -10,7 +10,9 @@ took over what ours took in the same round.  A peer that is not installed, or ca
 reason, and so is one whose result differs from ours.  With each result stands where its time goes: what ``stridesmith
 show --model`` says of every operator, with its shape, GFLOP/s, GB/s and how near it is to the roof.
 
-``--models resnet50:int8`` is a network after ONNX Runtime's quantiser (see `networks.py`).
+``--models resnet50:int8`` is a network after ONNX Runtime's quantiser (see `networks.py`), and ``--precision bfloat16``
+computes all in it.  What has fewer bits is rounded elsewhere by each library: then the error of each against float32 is
+told, and who has more than one and a half times the least does not race.
 
 ``--ablation agreed,alone,nhwc`` tunes and races the networks under rules for layouts instead (`layout_ablation.py`).
 
@@ -47,6 +49,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="seconds to wait for an idle machine")
     parser.add_argument("--peers", type=lambda text: [n for n in text.split(",") if n], default=list(PEERS))
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
+    parser.add_argument("--precision", default="", help="bfloat16 or float16: ours in it, OpenVINO as it comes")
     parser.add_argument("--again", action="store_true", help="race again what the folder has tuned")
     parser.add_argument("--ablation", default="", help=f"race rules for layouts instead of peers, of {','.join(RULES)}")
     parser.add_argument("--known", type=Path, help="for an ablation, a folder of databases to begin with")

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from networks import written
-from racing import Library, geometric_mean, runners_of, settled, spread, wait_for_quiet
+from racing import Library, error_of, geometric_mean, runners_of, settled, spread, wait_for_quiet
 
 if TYPE_CHECKING:
     from stridesmith.models.network import Network
 
 LARGEST_OPERATORS = 12
+QUANTISED = "_int8"
+"""At the end of the name of a network's file after ONNX Runtime's quantiser (`networks.py`)."""
 
 Row = dict[str, Any]
 
@@ -47,8 +49,8 @@ def rows(
 ) -> Iterator[Row]:
     """A row for each network that has none yet; with `--again`, for each that has been tuned."""
     for path, shapes in cases:
-        tuned = arguments.out / f"{path.stem}.tuned.json"
-        row = newest.get(path.stem)
+        tuned = arguments.out / f"{named(path, arguments)}.tuned.json"
+        row = newest.get(named(path, arguments))
         if arguments.again:
             if not tuned.exists():
                 continue
@@ -57,10 +59,18 @@ def rows(
         yield row_of(path, shapes, tuned, arguments)
 
 
+def named(path: Path, arguments: argparse.Namespace) -> str:
+    """The network of a file, in the precision that was asked for."""
+    precision = getattr(arguments, "precision", "")
+    return f"{path.stem}_{precision}" if precision else path.stem
+
+
 def row_of(path: Path, shapes: list[str], tuned: Path, arguments: argparse.Namespace) -> Row:
     """Tune one network unless that is done, race it, and ask where its time goes."""
-    db = arguments.out / f"{path.stem}.db"
+    name, precision = named(path, arguments), getattr(arguments, "precision", "")
+    db = arguments.out / f"{name}.db"
     on = ["--threads", str(arguments.threads), "--db", str(db), *(word for s in shapes for word in ("--input", s))]
+    on += ["--precision", precision] if precision else []
     found = json.loads(tuned.read_text()) if tuned.exists() else {}
     if not arguments.again and found.get("asked_seconds") != arguments.seconds:
         tuned.unlink(missing_ok=True)
@@ -68,10 +78,10 @@ def row_of(path: Path, shapes: list[str], tuned: Path, arguments: argparse.Names
         found = tuning(path, on, arguments.seconds)
         if not found["problem"]:
             tuned.write_text(json.dumps(found))
-    row = {"model": path.stem, "seconds": arguments.seconds, "threads": arguments.threads, "ratio": math.nan} | found
+    row = {"model": name, "seconds": arguments.seconds, "threads": arguments.threads, "ratio": math.nan} | found
     if row["problem"]:
         return row
-    network = network_in(path, shapes, arguments.threads)
+    network = network_in(path, shapes, arguments.threads, precision or "float32")
     timed = race(path, network, db, arguments)
     shown = run(["show", "--model", str(path), *on])
     operators = [event for event in shown if event["event"] == "operator"]
@@ -81,7 +91,7 @@ def row_of(path: Path, shapes: list[str], tuned: Path, arguments: argparse.Names
     best = min(ratios, key=ratios.__getitem__, default="")
     return row | {
         "ratio": ratios.get(best, math.nan), "best_peer": best, "ratios": ratios, "rounds": timed["rounds"],
-        "times": timed["times"], "missing": timed["missing"], "busy": timed["busy"],
+        "times": timed["times"], "missing": timed["missing"], "busy": timed["busy"], "errors": timed["errors"],
         "sum_of_parts_us": sum(o["latency_us"] for o in operators),
         "copies": sum(o["share"] for o in operators if o["only_moves"]),
         "operators": with_shapes(network, sorted(operators, key=lambda o: -o["latency_us"])),
@@ -111,26 +121,45 @@ def ratios_of(rounds: dict[str, list[float]]) -> dict[str, float]:
     }
 
 
-def network_in(path: Path, shapes: list[str], threads: int) -> Network:
+def network_in(path: Path, shapes: list[str], threads: int, precision: str = "float32") -> Network:
     """The network of a file as `stridesmith --model` tunes it."""
     from stridesmith.backends.devices import discover
     from stridesmith.commands.options import inputs_of
-    from stridesmith.models.api import network_of
+    from stridesmith.models.api import forms
 
-    return network_of(path, discover("cpu", threads), inputs_of(shapes))
+    return forms(path, discover("cpu", threads), inputs_of(shapes), precision=precision)[0]
+
+
+def exact_of(path: Path, job: Row, arguments: argparse.Namespace) -> list[float]:
+    """Elements of the result in float32 of a network that computes in fewer bits; none of any other.
+
+    That is the same file in another precision than float32, and for one that the quantiser made what it was made of.
+    """
+    plain = path.with_name(f"{path.stem.removesuffix(QUANTISED)}.onnx")
+    if not (plain.exists() and plain != path) and not job["precision"]:
+        return []
+    library = Library("onnxruntime", arguments.peer_python, arguments.threads)
+    try:
+        answer = library.ask(job | {"model": str((plain if plain.exists() else path).resolve())})
+    finally:
+        library.close()
+    found: list[float] = next(iter(answer["forms"].values()), [])
+    return found
 
 
 def race(path: Path, network: Network, db: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Median and spread of ours and of each form of each peer, taking turns."""
     inputs = {name: (list(network.tensors[name].shape), network.tensors[name].dtype) for name in network.inputs}
     job = {"op": "prepare", "model": str(path.resolve()), "inputs": inputs, "db": str(db),
-           "eager": getattr(arguments, "eager", False)}  # fmt: skip
+           "eager": getattr(arguments, "eager", False), "precision": getattr(arguments, "precision", "")}  # fmt: skip
+    exact = exact_of(path, job, arguments)
     busy = wait_for_quiet(arguments.patience)
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
     libraries = [Library(name, python, arguments.threads) for name, python in names.items()]
     samples: dict[str, list[float]] = {}
     try:
-        runners, missing = runners_of(libraries, [library.ask(job) for library in libraries])
+        answers = [library.ask(job) for library in libraries]
+        runners, missing = runners_of(libraries, answers, exact)
         for turn in range(arguments.rounds):
             start = turn % max(1, len(runners))
             for library, form in runners[start:] + runners[:start]:
@@ -143,7 +172,15 @@ def race(path: Path, network: Network, db: Path, arguments: argparse.Namespace) 
             library.close()
     rounds = {name: [round(value * 1e6, 3) for value in values] for name, values in samples.items()}
     times = {name: spread(values) for name, values in samples.items()}
-    return {"missing": missing, "rounds": rounds, "times": times, "busy": max(busy, wait_for_quiet(0))}
+    errors = {
+        f"{library.name}:{form}": error_of(elements, exact)
+        for library, answer in zip(libraries, answers, strict=True)
+        for form, elements in answer["forms"].items()
+        if exact
+    }
+    return {
+        "missing": missing, "rounds": rounds, "times": times, "busy": max(busy, wait_for_quiet(0)), "errors": errors,
+    }  # fmt: skip
 
 
 def with_shapes(network: Network, operators: list[Row]) -> list[Row]:
@@ -206,7 +243,9 @@ def where_time_goes(row: Row) -> str:
         groups.setdefault((item["program"], item.get("shape", "")), []).append(item)
     whole = sum(item["latency_us"] for item in row["operators"])
     ordered = sorted(groups.items(), key=lambda pair: -sum(o["latency_us"] for o in pair[1]))
-    lines = [f"### {row['model']}", "", *(f"{name}: {why}" for name, why in row["missing"].items()), "",
+    errors = ", ".join(f"{name} {error:.3g}" for name, error in row.get("errors", {}).items())
+    lines = [f"### {row['model']}", "", *(f"{name}: {why}" for name, why in row["missing"].items()),
+             *([f"Root of the mean square of the error against float32: {errors}"] if errors else []), "",
              "| program | shape | times | us | share | GFLOP/s | GB/s | of roof | kernel |",
              "|---|---|---:|---:|---:|---:|---:|---:|---|"]  # fmt: skip
     for (program, shape), items in ordered[:LARGEST_OPERATORS]:

@@ -27,7 +27,8 @@ def stridesmith_model(job: Job, threads: int) -> Forms:
     import stridesmith as ss
 
     shapes = {name: shape for name, (shape, _) in job["inputs"].items()}
-    model = ss.compile(job["model"], inputs=shapes, db=job["db"], threads=threads)
+    precision = job["precision"] or "float32"
+    model = ss.compile(job["model"], inputs=shapes, db=job["db"], threads=threads, precision=precision)
     given = inputs_of(job)
     arrays = tuple(given[tensor.name] for tensor in model.inputs)
     out = model(*arrays)
@@ -63,13 +64,14 @@ def onnxruntime_model(job: Job, threads: int) -> Forms:
 
 
 def openvino_model(job: Job, threads: int) -> Forms:
-    """Compiled for latency, with one stream."""
+    """Compiled for latency, with one stream; in float32 unless the job names another precision, then as it comes."""
     import openvino as ov
 
     core = ov.Core()
     network = core.read_model(job["model"])
     network.reshape({name: list(shape) for name, (shape, _) in job["inputs"].items()})
-    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    options |= {} if job["precision"] else {"INFERENCE_PRECISION_HINT": "f32"}
     request = core.compile_model(network, "CPU", options).create_infer_request()
     given = inputs_of(job)
     for name, array in given.items():
@@ -92,14 +94,18 @@ def torch_model(job: Job, threads: int) -> Forms:
 
     torch.set_num_threads(threads)
     inductor.freezing = True
+    narrow = job["precision"] == "bfloat16"
     given = {name: torch.from_numpy(array) for name, array in inputs_of(job).items()}
     with torch.inference_mode():
         module = Straight(onnx.load(job["model"]), given).eval()
 
     def form(call: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
-            with torch.inference_mode():
-                return call(*given.values())
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+                found = call(*given.values())
+                if not narrow:
+                    return found
+                return [part.float() for part in (found if isinstance(found, list | tuple) else [found])]
 
         return run
 

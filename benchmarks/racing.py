@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +35,10 @@ TURNS = 3
 BUSY = 0.2
 """Processors that others may use while a race begins and when it has ended."""
 PATIENCE_SECONDS = 60.0
+NARROW = 2.0**-8
+"""The error that one rounding to bfloat16 may make, which is none to speak of in a network of fewer bits."""
+FURTHER = 1.5
+"""How many times the least error against float32 a network of fewer bits may have."""
 LIKE = 2e-3  # how far elements of two results may be apart, as a share of the largest
 
 
@@ -243,12 +247,16 @@ def settled(library: Library, question: dict[str, Any], threads: int) -> dict[st
 
 
 def runners_of(
-    libraries: list[Library], answers: list[dict[str, Any]]
+    libraries: list[Library], answers: list[dict[str, Any]], exact: Sequence[float] = ()
 ) -> tuple[list[tuple[Library, str]], dict[str, str]]:
     """The forms that race, and why others do not; ours comes first, and what differs from it does something else.
 
-    Where every form of the peers differs from ours and two or more of them are alike, ours is what is wrong.
+    Where every form of the peers differs from ours and two or more of them are alike, ours is what is wrong.  With the
+    `exact` result of a network whose numbers have few bits, which each library rounds elsewhere, what is much further
+    from it than the nearest does something else.
     """
+    if exact:
+        return _near(libraries, answers, exact)
     runners: list[tuple[Library, str]] = []
     missing: dict[str, str] = {}
     ours: list[float] = next(iter(answers[0]["forms"].values()), [])
@@ -266,6 +274,30 @@ def runners_of(
     if len(runners) == 1 and any(alike(a, b) for n, a in enumerate(odd) for b in odd[:n]):
         return [], missing | {libraries[0].name: "its result differs from that of peers, which agree with each other"}
     return runners, missing
+
+
+def _near(
+    libraries: list[Library], answers: list[dict[str, Any]], exact: Sequence[float]
+) -> tuple[list[tuple[Library, str]], dict[str, str]]:
+    """The forms whose error is at most `FURTHER` times the least."""
+    missing = {library.name: a["error"] for library, a in zip(libraries, answers, strict=True) if "error" in a}
+    each = list(zip(libraries, answers, strict=True))
+    missing |= {f"{library.name}:{form}": reason for library, a in each for form, reason in a["missing"].items()}
+    forms = [(library, form, elements) for library, a in each for form, elements in a["forms"].items()]
+    errors = [error_of(elements, exact) for _, _, elements in forms]
+    runners: list[tuple[Library, str]] = []
+    for (library, form, _), error in zip(forms, errors, strict=True):
+        if error <= max(NARROW, FURTHER * min(errors)):
+            runners.append((library, form))
+        else:
+            missing[f"{library.name}:{form}"] = f"its error is {error:.3g}, the least {min(errors):.3g}"
+    return runners, missing
+
+
+def error_of(elements: Sequence[float], exact: Sequence[float]) -> float:
+    """The root of the mean square of the differences, as a share of that of the result."""
+    pairs = zip(elements, exact, strict=True)
+    return math.sqrt(sum((a - b) ** 2 for a, b in pairs) / max(sum(b * b for b in exact), 1e-30))
 
 
 def alike(these: list[float], those: list[float]) -> bool:

@@ -33,9 +33,12 @@ def run(where: str, options: EmitOptions, output: Output) -> int:
 
     Raises NoRecord, BadRecord, ToolMissing, and UsageError for what does not go together.
     """
+    from .. import configs
     from ..backends.export.formats import place_of
 
-    isa = _isa(options.isa)
+    named, isa = options.isa, None
+    if named is not None:  # a mistake in it need not wait for a record
+        isa = configs.target(named if named in configs.targets() else f"cpu-{named}")
     kernel, target, called = _found(options, output)
     if isa is not None and target.kind != "cpu":
         raise UsageError(f"--isa is for kernels of the CPU, but this one is for {target.kind}")
@@ -80,12 +83,3 @@ def _as_written(options: EmitOptions) -> tuple[Kernel, Target, str]:
     entry, target = one_work(options), Device.here(options.target, options.threads)
     func = entry.work.func
     return build(func, target, interface_asked(options, entry), given=func), target, entry.work.name
-
-
-def _isa(name: str | None) -> Target | None:
-    """The CPU that `--isa` names.  Raises what `configs.target` does, before a record is looked for."""
-    from .. import configs
-
-    if name is None:
-        return None
-    return configs.target(name if name in configs.targets() else f"cpu-{name}")

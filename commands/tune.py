@@ -47,7 +47,10 @@ def run(options: SearchOptions, output: Output, started: float) -> int:
             _dry_run(options, entry, output)
             continue
         try:
-            asked = replace(options, trace=_trace(options.trace, index, len(entries)))
+            asked = options
+            if options.trace and len(entries) > 1:  # a file for each run
+                path = Path(options.trace)
+                asked = replace(options, trace=str(path.with_stem(f"{path.stem}-{index + 1}")))
             results.append((entry, _tune(asked, entry, output, started if index == 0 else None)))
         except NoSchedule as error:
             if len(entries) == 1:
@@ -57,13 +60,6 @@ def run(options: SearchOptions, output: Output, started: float) -> int:
     if len(entries) > 1 and not options.dry_run:
         _overview(results, entries, output)
     return 0
-
-
-def _trace(path: str | None, index: int, count: int) -> str | None:
-    """The file of a run's trace: as it was given, with the number of the run where there are several."""
-    if path is None or count == 1:
-        return path
-    return str(Path(path).with_stem(f"{Path(path).stem}-{index + 1}"))
 
 
 def _overview(results: list[Result], entries: list[Entry], output: Output) -> None:

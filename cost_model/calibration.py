@@ -17,10 +17,10 @@ from .formulas import COLUMNS
 from .tiling import Columns, Vector
 from .weights import AnyWeights, Weights
 
-LATER = ("meets", "copied:squares")
-"""Columns that older files lack, whose kernels are long and had no squares: both count as nothing there."""
 NOTHING = -60.0
 """A power of two that counts as nothing."""
+LATER = {"meets": NOTHING, "copied:squares": NOTHING, "widened": 0.0}
+"""Columns that older files lack, and what they hold there: kernels are long, had no squares and multiplied floats."""
 
 Row = tuple[int, float, Mapping[str, float]]
 """A block that a kernel schedules: the number of the kernel, its points, and its columns by name."""
@@ -95,8 +95,8 @@ class Calibration:
         """What `save` wrote.  Raises ValueError where the file lacks a column that the formula of `kind` reads."""
         with np.load(path, allow_pickle=False) as file:
             columns = dict(zip(file["names"].tolist(), file["values"], strict=True))
-            for name in LATER:
-                columns.setdefault(name, np.full(len(file["points"]), NOTHING, np.float32))
+            for name, value in LATER.items():
+                columns.setdefault(name, np.full(len(file["points"]), value, np.float32))
             missing = sorted(set(COLUMNS[kind]) - set(columns))
             if missing:
                 raise ValueError(

@@ -19,7 +19,7 @@ from .weights import Weights
 COLUMNS = (
     "accumulators", "body", "reduce_trips", "steps", "spill", "panels", "access:out", "lanes_used",
     "loads:broadcast", "loads:contiguous", "loads:shifted", "loads:paired", "loads:strided", "loads:inlined",
-    "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:squares",
+    "widened", "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:squares",
     "copied:scattered", "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd",
     "lanewise", "idle", "meets", "emulated:image", "emulated:local",
 )  # fmt: skip
@@ -64,7 +64,8 @@ def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:
     loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in loads)
     # Half a vector: where the machine splits whole ones in two, it takes half the time, but one waits as long for it.
     narrowed = columns["lanes_used"] ** -np.log2(w.narrow)
-    cycles = np.maximum(np.maximum(w.multiply_add, loading) * narrowed, chained) + w.turn / np.exp2(columns["body"])
+    multiplying = w.multiply_add + w.widened * columns["widened"]
+    cycles = np.maximum(np.maximum(multiplying, loading) * narrowed, chained) + w.turn / np.exp2(columns["body"])
     found: Vector = cycles + w.spill * (columns["spill"] > 0) + w.spill_more * columns["spill"]
     return found
 

@@ -31,6 +31,7 @@ class Weights:
     """
 
     multiply_add: float  # that neither waits for loads nor for the one before it
+    widened: float  # more for a multiply-add of bytes that are widened first, and multiplied and added in 32 bits
     narrow: float  # multiply-adds and loads of half a vector, against 1 for those of a whole one
     chain: float  # that waits for the one before it, shared by the accumulators
     load_broadcast: float  # a load of one element for all lanes

@@ -23,6 +23,8 @@ DOT_CALLS = ("dot_4x8packed_uu", "dot_4x8packed_us", "dot_4x8packed_su", "dot_4x
 The letters at the end say whether the bytes of `a` and of `b` are signed.  The names are those of OpenCL C, whose
 functions give the sum of the products alone.
 """
+PACK_4X8 = "pack_4x8"
+"""``f(a, b, c, d)``: the int32 whose bytes are those of four numbers of one type of 8 bits, `a` in the lowest."""
 PAIR_STEPS = 2
 """Products that a dot product of pairs of bfloat16 adds up."""
 PAIR_CALLS = ("dot_2x16packed_bf",)
@@ -61,7 +63,7 @@ TO_INT_CALLS = (TRUNC_TO_INT32, ROUND_TO_INT32)
 """``f(a)``: the int32 that a float32 becomes, truncated or the nearest, of two the even one; undef where none fits."""
 FUNCTIONS = (
     *MATH_CALLS, *INTEGER_CALLS, REINTERPRET, *DOT_CALLS, *PAIR_CALLS, *SUBGROUP_CALLS.values(), MULTIPLY_ACCUMULATE,
-    *TO_INT_CALLS,
+    *TO_INT_CALLS, PACK_4X8,
 )  # fmt: skip
 """All that a call may name, but for the lazy ``if_then_else`` and those below."""
 MASKED_LOAD = "masked_load"

@@ -264,6 +264,15 @@ def dot_of_bytes(a_signed: bool, b_signed: bool, a: Any, b: Any, c: Any) -> NDAr
     return total
 
 
+def packed_4x8(*parts: Any) -> NDArray[np.int32]:
+    """The words of int32 of four bytes each, the first in the lowest bits."""
+    total: NDArray[np.uint32] = np.asarray(0, np.uint32)
+    for number, part in enumerate(parts):
+        byte = np.asarray(part).astype(np.int64) & 0xFF
+        total = total | (byte << (8 * number)).astype(np.uint32)
+    return total.astype(np.int32)
+
+
 def dot_of_pairs(a: Any, b: Any, c: Any) -> NDArray[np.float32]:
     """``(c + a1*b1) + a0*b0`` of the bfloat16 halves of int32 words, the upper one first, as `vdpbf16ps` computes it.
 

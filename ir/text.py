@@ -31,6 +31,7 @@ from .functions import (
     FUNCTIONS,
     LOAD_WITHIN,
     MASKED_LOAD,
+    PACK_4X8,
     PAIR_CALLS,
     PREFETCH,
     REINTERPRET,
@@ -162,6 +163,8 @@ class Texts:
             return f"T.{e.name}({self._args(e.args, exact=True)})"
         if e.name in TO_INT_CALLS and len(e.args) == 1:
             return f"T.{e.name}({self.typed(e.args[0])})"
+        if e.name == PACK_4X8 and len(e.args) == 4:
+            return f"T.{e.name}({', '.join(map(self.typed, e.args))})"
         if e.name in PAIR_CALLS and len(e.args) == 3 and e.dtype == e.args[2].dtype:
             return f"T.{e.name}({', '.join(map(self.typed, e.args))})"
         tail = "".join(f", {self.typed(a)}" for a in e.args)

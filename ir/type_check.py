@@ -33,6 +33,7 @@ from .functions import (
     LOAD_WITHIN,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
+    PACK_4X8,
     PAIR_CALLS,
     PREFETCH,
     REINTERPRET,
@@ -46,7 +47,7 @@ from .text import expr_text
 
 _ARGUMENTS = {
     **dict.fromkeys((*TWO_ARGUMENTS, *INTEGER_CALLS), 2),
-    **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE, *DOT_CALLS, *PAIR_CALLS), 3),
+    **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE, *DOT_CALLS, *PAIR_CALLS), 3), PACK_4X8: 4,
 }  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def _call(e: Call) -> None:
         raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
         raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
-    if e.name in (*PAIR_CALLS, *TO_INT_CALLS):
+    if e.name in (*PAIR_CALLS, *TO_INT_CALLS, PACK_4X8):
         _between_types(e)
         return
     if e.name == REINTERPRET:
@@ -156,6 +157,12 @@ def _between_types(e: Call) -> None:
     if e.name in TO_INT_CALLS:
         if e.dtype != whole or e.args[0].dtype != real:
             raise TypeFault(f"`{expr_text(e)}` takes a float32 and gives an int32, each of as many lanes")
+        return
+    if e.name == PACK_4X8:
+        same(e, "the bytes", *e.args)
+        given = dtypes.element(e.args[0].dtype)
+        if e.dtype != whole or given not in ("int8", "uint8") or e.args[0].dtype != dtypes.with_lanes(given, lanes):
+            raise TypeFault(f"`{expr_text(e)}` takes numbers of 8 bits and gives int32, each of as many lanes")
         return
     same(e, "the words", *e.args[:2])
     same(e, "the number that is added to and the result", e, e.args[2])

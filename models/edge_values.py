@@ -17,6 +17,7 @@ from ..ir.affine.sets import Domain, NotAffine, Unknown, points
 from ..ir.arith.intervals import negate
 from ..ir.dataflow.reduced import is_finite
 from ..ir.expr import TRUE, Binary, Call, Cast, Const, Expr, Load, Var, free_variables, substitute
+from ..ir.functions import TO_INT_CALLS
 from ..ir.layout.layout import Dim, Layout
 from ..ir.node import walk
 from ..ir.stmt import Block, PrimFunc, Store
@@ -24,7 +25,7 @@ from ..space.design.program import product_factors
 from ..space.primitives.reduction import update_of
 from ..space.tree import block_stores, find_block, producers
 
-KEEP_ZERO = ("tanh", "erf", "abs", "sqrt", "floor", "ceil", "nearbyint", "sin", "atan")
+KEEP_ZERO = ("tanh", "erf", "abs", "sqrt", "floor", "ceil", "nearbyint", "sin", "atan", *TO_INT_CALLS)
 OPERATIONS: Mapping[str, Callable[[float, float], float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "min": min, "max": max,
 }  # fmt: skip

@@ -21,6 +21,7 @@ from ...ir.arith.linear import UndefTerm, as_ramp, build, shared_form
 from ...ir.expr import (
     COMPARISONS,
     Binary,
+    Buffer,
     Call,
     Const,
     Expr,
@@ -84,7 +85,10 @@ class Place(NamedTuple):
 
 @dataclass
 class Effect:
-    """What holds after a statement: memories are `written`, and values `loaded` from there on, their bytes by place."""
+    """What holds after a statement: memories are `written`, and values `loaded` from there on, their bytes by place.
+
+    Only floats count, and not those of register tiles.
+    """
 
     written: set[str] = field(default_factory=set)
     loaded: dict[str, dict[Place, int]] = field(default_factory=dict)
@@ -169,8 +173,7 @@ class Effects:
                 number += factor * present[var]
             return form.rest, number
         used = free_variables(hidden)
-        values = present | dict(form.given)
-        given = tuple([(var, values[var]) for var in self.nest if var in used])
+        given = tuple([(var, value) for var, value in (dict(form.given) | present).items() if var in used])
         known = self.hidden.get((hidden, given))
         if known is None:
             at = substitute(hidden, {var: const(value) for var, value in given})
@@ -191,9 +194,7 @@ class Effects:
             self._if(stmt, effect)
         else:
             around = self.facts
-            if isinstance(stmt, Allocate):
-                effect.write(stmt.buffer.name)
-            elif isinstance(stmt, (Let, Evaluate)):
+            if isinstance(stmt, (Let, Evaluate)):
                 effect.then(self.of(stmt.value))
             if isinstance(stmt, Let):
                 self.facts = around.binding(stmt.var, stmt.value)
@@ -201,6 +202,8 @@ class Effects:
                 if isinstance(child, Stmt):
                     effect.then(self.of(child))
             self.facts = around
+            if isinstance(stmt, Allocate):
+                effect.write(stmt.buffer.name)
 
     def _for(self, stmt: For, effect: Effect) -> None:
         if not is_written_out(stmt):  # what it loads is known until its end
@@ -276,10 +279,10 @@ class Effects:
 
     def _expr(self, expr: Expr, effect: Effect) -> None:
         for load in self._evaluated(expr):
-            memory = _memory_of(load)
-            if memory and dtypes.is_float(load.dtype):
+            buffer = _memory_of(load)
+            if buffer is not None and buffer.scope != "local" and dtypes.is_float(load.dtype):
                 for place, nbytes in self._places(load):
-                    effect.load(memory, place, nbytes)
+                    effect.load(buffer.memory, place, nbytes)
 
     def _evaluated(self, expr: Expr) -> Iterator[Expr]:
         """The loads that an expression makes in any case, and the shuffles and masked loads that are known as one."""
@@ -346,12 +349,12 @@ def is_written_out(loop: For) -> bool:
     return isinstance(loop.extent, Const) and (as_int(loop.extent) <= 1 or loop.kind == "unrolled")
 
 
-def _memory_of(expr: Expr) -> str:
-    """The memory that a load reads, or all vectors of a shuffle; empty where there is no one."""
+def _memory_of(expr: Expr) -> Buffer | None:
+    """The memory that a load reads, or all vectors of a shuffle, by a buffer; None where there is no one."""
     if isinstance(expr, Load):
-        return expr.buffer.memory
+        return expr.buffer
     if isinstance(expr, Call):
         return _memory_of(expr.args[1])
     assert isinstance(expr, Shuffle)
-    memories = {v.buffer.memory if isinstance(v, Load) else "" for v in expr.vectors}
-    return memories.pop() if len(memories) == 1 else ""
+    buffers = [v.buffer if isinstance(v, Load) else None for v in expr.vectors]
+    return buffers[0] if len({b and b.memory for b in buffers}) == 1 else None

@@ -23,6 +23,7 @@ from .masks import lane_masks
 from .offsets import offset_dots
 from .order import order_nests
 from .reliefs import reliefs
+from .taps import tap_dots
 from .transposes import transposes
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
     ("dot_products", dot_products),
+    ("tap_dots", tap_dots),
     ("offset_dots", offset_dots),
     ("order_nests", order_nests),
     ("transposes", transposes),

@@ -55,7 +55,6 @@ class _Walk:
     registers: int
     register_bytes: int
     known: dict[str, dict[Hashable, int]] = field(default_factory=dict)
-    tiles: frozenset[str] = frozenset()
     effects: Effects = field(default_factory=Effects)
     taken: dict[For, int] = field(default_factory=dict)
 
@@ -70,16 +69,14 @@ class _Walk:
             return self._for(stmt)
         if isinstance(stmt, If):
             return self._if(stmt)
-        around, facts = self.tiles, self.effects.facts
-        if isinstance(stmt, Allocate):
-            self.known.pop(stmt.buffer.name, None)
-            if stmt.buffer.scope == "local":
-                self.tiles |= {stmt.buffer.name}
-        elif isinstance(stmt, Let):
+        facts = self.effects.facts
+        if isinstance(stmt, Let):
             self._follow(stmt.value)
             self.effects.facts = facts.binding(stmt.var, stmt.value)
         result: Stmt = rebuild(stmt, lambda child: self.statement(child) if isinstance(child, Stmt) else child)
-        self.tiles, self.effects.facts = around, facts
+        self.effects.facts = facts
+        if isinstance(stmt, Allocate):
+            self.known.pop(stmt.buffer.name, None)
         return result
 
     def _follow(self, node: Stmt | Expr) -> None:
@@ -127,9 +124,11 @@ class _Walk:
         effects, var = self.effects, stmt.var
         around, effects.nest = effects.nest, (*effects.nest, var)
         for value in range(extent):
-            if value and taken and self._held() > self.registers - taken:
-                fenced.append(value)
-                self.known = {memory: places for memory, places in self.known.items() if memory in self.tiles}
+            if value and taken:
+                sizes = (size for places in self.known.values() for size in places.values())
+                if registers_of(sizes, self.register_bytes) > self.registers - taken:
+                    fenced.append(value)
+                    self.known = {}
             effects.present[var] = value
             bodies.append(self.statement(stmt.body))
         effects.present.pop(var, None)
@@ -145,11 +144,6 @@ class _Walk:
             is_each = len(fenced) == extent - 1
             made = seq([If(binary(">", var, 0) if is_each else reduce(_or, conds), Evaluate(FENCE)), made])
         return changed(stmt, body=made)
-
-    def _held(self) -> int:
-        """The registers that hold what was loaded."""
-        places = (places for memory, places in self.known.items() if memory not in self.tiles)
-        return registers_of((size for each in places for size in each.values()), self.register_bytes)
 
     def _if(self, stmt: If) -> Stmt:
         decided = self.effects.decided(stmt.cond)

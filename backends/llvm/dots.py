@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
@@ -51,6 +52,26 @@ def dot_of_words(out: Builder, name: str, args: list[str], dtype: str) -> str:
         args = [*args[:2], out.emit(f"bitcast {own} {args[2]} to {words}")]
         return out.emit(f"bitcast {words} {_in_pieces(out, row, name[-2:], args, lanes)} to {own}")
     return _in_pieces(out, row, name[-2:], args, lanes)
+
+
+def packed_bytes(out: Builder, parts: list[str], lanes: int) -> str:
+    """A node `PACK_4X8` of four vectors of bytes: one shuffle of the four, one behind the other."""
+    if lanes == 1:
+        word = "poison"
+        for number, part in enumerate(parts):
+            word = out.emit(f"insertelement <4 x i8> {word}, i8 {part}, i64 {number}")
+        return out.emit(f"bitcast <4 x i8> {word} to i32")
+    pairs = [_beside(out, a, b, lanes, range(2 * lanes)) for a, b in (parts[:2], parts[2:])]
+    behind = _beside(out, pairs[0], pairs[1], 2 * lanes, range(4 * lanes))
+    chosen = [lane + number * lanes for lane in range(lanes) for number in range(4)]
+    shuffled = _beside(out, behind, "poison", 4 * lanes, chosen)
+    return out.emit(f"bitcast <{4 * lanes} x i8> {shuffled} to <{lanes} x i32>")
+
+
+def _beside(out: Builder, first: str, second: str, lanes: int, chosen: Iterable[int]) -> str:
+    """Lanes of two vectors of bytes, numbered through."""
+    numbers, kind = [f"i32 {n}" for n in chosen], f"<{lanes} x i8>"
+    return out.emit(f"shufflevector {kind} {first}, {kind} {second}, <{len(numbers)} x i32> <{', '.join(numbers)}>")
 
 
 def _in_pieces(out: Builder, row: DotProduct, signs: str, args: list[str], lanes: int) -> str:

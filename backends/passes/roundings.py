@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from ...ir import dtypes
 from ...ir.expr import COMPARISONS, Binary, Call, Cast, Expr, LetExpr, Load, Select, Var
-from ...ir.functions import REINTERPRET
+from ...ir.functions import REINTERPRET, TO_INT_CALLS
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.stmt import Let, Stmt, Store
 
@@ -30,7 +30,7 @@ EXACT = "exact"
 
 ROUNDED = ("+", "-", "*", "/")
 ROUNDED_CALLS = ("sqrt", "rsqrt")
-STEPS = ("floor", "ceil", "nearbyint", "fmod")
+STEPS = ("floor", "ceil", "nearbyint", "fmod", *TO_INT_CALLS)
 
 Holder: TypeAlias = str | Var
 """The name of a memory, or a variable."""

@@ -36,6 +36,7 @@ from ...ir.functions import (
     DOT_CALLS,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
+    PACK_4X8,
     PAIR_CALLS,
     PREFETCH,
     REINTERPRET,
@@ -50,7 +51,7 @@ from ..errors import CodegenError
 from ..legal.written_out import FENCE
 from ..llvm import arith, memory
 from ..llvm.builder import Builder, Value
-from ..llvm.dots import dot_of_words
+from ..llvm.dots import dot_of_words, packed_bytes
 from ..llvm.fused import multiply_accumulate
 from ..llvm.index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
 from ..llvm.masks import mask_where
@@ -419,6 +420,11 @@ def _dot(p: Printer, expr: Call) -> Value:
     return dot_of_words(p.out, expr.name, [p.operand(a) for a in expr.args], expr.dtype)
 
 
+def _pack(p: Printer, expr: Call) -> Value:
+    parts = [p.operand(a) for a in expr.args]
+    return p.out.computed(packed_bytes(p.out, parts, dtypes.lanes(expr.dtype)), expr.dtype)
+
+
 def _multiply_accumulate(p: Printer, expr: Call) -> Value:
     return multiply_accumulate(p.out, [p.operand(a) for a in expr.args], expr.dtype)
 
@@ -573,6 +579,7 @@ CALLS: Mapping[str, Callable[[Printer, Call], Value]] = {
     "if_then_else": _if_then_else, MASKED_LOAD: _masked_load, EXACT: _exact, MULTIPLY_ACCUMULATE: _multiply_accumulate,
     **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys(SHIFT_CALLS, _shift), REINTERPRET: _reinterpret,
     **dict.fromkeys(TRUNCATED_CALLS, _truncated), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), _dot),
+    PACK_4X8: _pack,
     **dict.fromkeys(TO_INT_CALLS, _to_int),
 }  # fmt: skip
 """Functions that are not those of `math`."""

@@ -76,7 +76,12 @@ def fold(call: Call) -> Const | None:
 
 
 def interval(name: str, a: Interval, b: Interval, own: Interval, width: int) -> Interval:
-    """What a call lies between, of operands in intervals and of a type with the range `own` and so many bits."""
+    """What a call lies between, of operands in intervals and of a type with the range `own` and so many bits.
+
+    Intervals without a number are those of a place that is never reached.
+    """
+    if a[0] > a[1] or b[0] > b[1]:
+        return own
     if name in BIT_CALLS:
         positive = [side[1] for side in (a, b) if side[0] >= 0]
         if name == "bitwise_and":

@@ -40,6 +40,7 @@ from ..functions import (
     LOAD_WITHIN,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
+    PACK_4X8,
     PAIR_CALLS,
     REINTERPRET,
     ROUND_TO_INT32,
@@ -53,6 +54,7 @@ from ..numbers import (
     dot_of_bytes,
     dot_of_pairs,
     numpy_dtype,
+    packed_4x8,
     poison,
     reinterpreted,
     round_to,
@@ -106,6 +108,7 @@ _MATH: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(SUBGROUP_CALLS.values(), np.positive),
     **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
     **dict.fromkeys(PAIR_CALLS, dot_of_pairs),
+    PACK_4X8: packed_4x8,
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from .. import dtypes
+from ..depth import deep
 from ..expr import Buffer, Var
 from ..layout.layout import Layout
 from ..stmt import Block, Layouts, Module, PrimFunc, Stmt
@@ -183,7 +184,8 @@ def _function(source: Source, node: ast.FunctionDef, captured: Mapping[str, Any]
     if node.name in NAMESPACES:
         raise source.error(node, f"`{node.name}` is the script's namespace; give the function another name")
     try:
-        return _FunctionParser(StmtParser(Scope(source, captured)), node).parse()
+        with deep():  # values that are bound one after the other are scopes in each other
+            return _FunctionParser(StmtParser(Scope(source, captured)), node).parse()
     except RecursionError:
         raise source.error(node, "the function is nested too deeply to be read here") from None
 

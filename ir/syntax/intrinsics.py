@@ -22,6 +22,7 @@ from ..functions import (
     MASKED_LOAD,
     MATH_CALLS,
     MULTIPLY_ACCUMULATE,
+    PACK_4X8,
     PAIR_CALLS,
     PREFETCH,
     REINTERPRET,
@@ -195,6 +196,14 @@ def _words(name: str, a: Operand, b: Operand, c: Operand) -> Expr:
     return Call(name, (finish(a, "int32"), finish(b, "int32"), total), total.dtype)
 
 
+def _packed(*parts: Operand) -> Expr:
+    """Four bytes of one type as a word."""
+    if len(parts) != 4:
+        raise TypeError(f"takes 4 arguments, but got {len(parts)}")
+    found = match(*parts)
+    return Call(PACK_4X8, found, dtypes.with_lanes("int32", dtypes.lanes(found[0].dtype)))
+
+
 def _of_subgroup(name: str, value: Operand) -> Expr:
     part = finish(value)
     return Call(name, (part,), part.dtype)
@@ -362,6 +371,7 @@ TABLE: dict[str, Callable[..., Expr]] = {
     REINTERPRET: _reinterpret,
     **{name: partial(_words, name) for name in PAIR_CALLS},
     **{name: partial(_to_int, name) for name in TO_INT_CALLS},
+    PACK_4X8: _packed,
 }
 TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})
 

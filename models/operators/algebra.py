@@ -36,13 +36,15 @@ from ...ir.dtypes import int_range
 from ..network import Array
 from .building import programs
 from .graph import OWN_DOMAIN, Graph, Node, Quantised, Type
-from .integers import BYTES, FURTHEST, folded
+from .integers import BYTES, folded
 from .simplify import affine_of, operand_of
 
 Vector = NDArray[np.float64]
 Rewrite = Callable[[Graph, Node, Mapping[str, Node], "_Result"], "list[Node] | None"]
 
 NOTHING, OPEN = np.zeros(1), (-math.inf, math.inf)
+FURTHEST = 256
+"""More steps than lie between any two bytes."""
 SCALED = ("BatchNormalization", "Add", "Sub", "Mul", "Div", "Relu", "Clip")
 """Operators between dequantised tensors that are one pass over bytes."""
 MOVING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat")

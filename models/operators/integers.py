@@ -31,8 +31,6 @@ from .pointwise import broadcast
 from .site import Builder, Built, Site
 
 BYTES = ("int8", "uint8")
-FURTHEST = 256
-"""More steps than lie between any two bytes."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +69,24 @@ class Epilogue:
         return value if self.dtype == "float32" else self.rounded(value)
 
     def rounded(self, value: str) -> str:
-        """A float as bytes."""
-        low, high = int_range(self.dtype)
-        least = self.low - self.zero if self.low > low else -FURTHEST
-        most = self.high - self.zero if self.high < high else FURTHEST
-        return in_steps(value, self.dtype, element("zero", ["0"]), (least, most))
+        """A float as bytes, which is undefined where it is NaN: a finite scale makes none.
+
+        It is clipped before it is rounded, to ends that are whole numbers.  The zero point is data: what differs in it
+        alone is one program.
+        """
+        zero, ends = element("zero", ["0"]), int_range(self.dtype)
+        least, most = (
+            literal(float(end - self.zero), "float32") if end != furthest
+            else f"T.Cast('float32', {literal(furthest, 'int32')} - {zero})"
+            for end, furthest in zip((self.low, self.high), ends, strict=True)
+        )
+        return f"T.Cast({self.dtype!r}, T.round_to_int32(T.max(T.min({value}, {most}), {least})) + {zero})"
 
 
-def in_steps(value: str, dtype: str, zero: str, ends: tuple[int, int] = (-FURTHEST, FURTHEST)) -> str:
-    """A float as bytes, ``clip(round(value) + zero)``, as script text; `ends` are those of the rounded value.
+def in_steps(value: str, dtype: str, zero: str, ends: tuple[int, int]) -> str:
+    """A float as an integer, ``clip(round(value) + zero)``, as script text; NaN counts as 0.
 
-    Between these it is a whole number by one instruction, and where they are the furthest, clipping is what it is
-    without them.  The zero point is data: what differs in it alone is one program.
+    Between `ends`, beyond which no zero point brings it back, it is a whole number by one instruction.
     """
     least, most = (literal(float(end), "float32") for end in ends)
     whole = f"T.Cast('int32', T.nearbyint(T.max(T.min({value}, {most}), {least}))) + {zero}"

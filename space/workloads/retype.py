@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.expr import Buffer, Call, Cast, Const, Undef, Var
-from ...ir.functions import REINTERPRET
+from ...ir.functions import REINTERPRET, ROUND_TO_INT32, TO_INT_CALLS
 from ...ir.node import rebuild
 from ...ir.stmt import PrimFunc
 
@@ -30,6 +30,10 @@ def with_floats(func: PrimFunc, dtype: str) -> PrimFunc:
             own = after if after.dtype == before.dtype else Cast(before.dtype, after)
             same = Call(REINTERPRET, (own,), node.dtype)
             return Cast(wanted, same) if wanted else same
+        if isinstance(node, Call) and node.name in TO_INT_CALLS:  # which take float32 alone
+            (real,) = made.args
+            whole = Call("nearbyint", (real,), real.dtype) if node.name == ROUND_TO_INT32 else real
+            return made if real.dtype == node.args[0].dtype else Cast(node.dtype, whole)
         return replace(made, dtype=wanted) if wanted else made
 
     result = retype(func)

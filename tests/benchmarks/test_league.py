@@ -241,6 +241,20 @@ def test_ours_is_wrong_where_peers_agree_with_each_other() -> None:
     assert [library.name for library, _ in runners] == ["stridesmith"]
 
 
+def test_networks_of_few_bits_are_compared_by_their_errors() -> None:
+    """Each library rounds elsewhere: who is about as near to the exact result as the nearest races, ours included."""
+    libraries: Any = [Silent("stridesmith"), Silent("onnxruntime"), Silent("openvino")]
+    exact = [1.0, -2.0, 2.0]
+    results = ([1.1, -2.0, 2.0], [1.0, -2.1, 2.0], [1.0, -2.0, 1.7])
+    answers: list[dict[str, Any]] = [{"forms": {"f": values}, "missing": {}} for values in results]
+    runners, missing = racing.runners_of(libraries, answers, exact)
+    assert [library.name for library, _ in runners] == ["stridesmith", "onnxruntime"]
+    assert missing == {"openvino:f": "its error is 0.1, the least 0.0333"}
+    answers[0]["forms"]["f"] = [0.0, 0.0, 0.0]
+    runners, missing = racing.runners_of(libraries, answers, exact)
+    assert [library.name for library, _ in runners] == ["onnxruntime"] and "stridesmith:f" in missing
+
+
 def test_limits_are_read_off_a_diagnosis() -> None:
     """What is remarkable is told, what is not is not."""
     loop = {"fmas": 4, "vector_fmas": 0, "spills": 2, "reloads": 3, "fma_share": 0.25, "bound": "loads"}

@@ -16,7 +16,7 @@ import related_models
 from onnx.reference import ReferenceEvaluator
 
 CASES: list[tuple[Path, list[str]]] = [(Path("a.onnx"), []), (Path("b.onnx"), [])]
-TIMED = {"missing": {"openvino": "not there"}, "busy": 0.0,
+TIMED = {"missing": {"openvino": "not there"}, "busy": 0.0, "errors": {},
          "rounds": {"stridesmith:model": [2.0, 4.0], "onnxruntime:session": [3.0, 6.0], "torch:eager": [8.0, 16.0]},
          "times": {name: [us] * 3 for name, us in
                    (("stridesmith:model", 3.0), ("onnxruntime:session", 4.5), ("torch:eager", 12.0))}}  # fmt: skip
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return [turn, {"event": "model", "fallback": [], "predicted_us": 2.0, "trials": 9, "seconds": 19.0}]
 
     monkeypatch.setattr(race, "run", run)
-    monkeypatch.setattr(race, "network_in", lambda path, shapes, threads: None)
+    monkeypatch.setattr(race, "network_in", lambda path, shapes, threads, precision: None)
     monkeypatch.setattr(race, "race", lambda path, network, db, arguments: TIMED)
     monkeypatch.setattr(race, "with_shapes", lambda network, operators: operators)
     return tuned

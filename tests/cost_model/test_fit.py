@@ -64,6 +64,23 @@ def test_a_few_kernels_that_nothing_explains_do_not_decide() -> None:
     assert np.std(estimates(data, found) - estimates(data, true)) < 0.06
 
 
+def test_the_weight_of_widened_bytes_is_that_of_their_kernels() -> None:
+    """Kernels of bytes, with and without dot products, say what widening costs, where nothing else knows of it."""
+    data = Calibration.load(BENCHMARKS / "calibration" / "znver4-bytes.npz")
+    beside = classes()["znver4"].weights
+    assert isinstance(beside, Weights) and set(np.unique(data.columns["widened"])) == {0.0, 1.0}
+    assert fit(data, beside).widened == pytest.approx(beside.widened, rel=EQUAL)
+    without = quality(data, dataclasses.replace(beside, widened=1e-3))
+    found = quality(data, beside)
+    assert np.mean([q.correlation for q in found.values()]) > np.mean([q.correlation for q in without.values()]) + 0.02
+
+
+def test_kernels_of_floats_say_nothing_about_bytes() -> None:
+    """Older files lack the column, which is 0 in them, so that the weight stays where a fit begins."""
+    data = Calibration.load(BENCHMARKS / "calibration" / "avx2.npz")
+    assert not data.columns["widened"].any()
+
+
 def test_shapes_are_held_back_whole() -> None:
     """A shape of which nobody else knows what made it slow is not explained by weights that were fitted without it."""
     data = made_up(START, shapes=12)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ....ir import dtypes
 from ....ir.expr import Binary, Broadcast, Call, Const, Expr
-from ....ir.functions import LIBRARY_CALLS, SHIFT_CALLS, TRUNCATED_CALLS
+from ....ir.functions import LIBRARY_CALLS, ROUND_TO_INT32, SHIFT_CALLS, TO_INT_CALLS, TRUNCATED_CALLS
 from ...errors import CodegenError
 from .exact import exact_operation
 from .helpers import dot_builtin
@@ -31,6 +31,10 @@ def call(k: Kernel, name: str, args: list[str], dtype: str, count: int) -> str:
     if name in BITWISE:
         bits = f"({args[0]} {BITWISE[name]} {args[1]})"
         return f"(({kind}){bits})" if count == 1 else bits
+    if name in TO_INT_CALLS:
+        mode = "_rte" if name == ROUND_TO_INT32 else "_rtz"
+        function = k.helpers.built_in(f"convert_int{'{n}' * (count > 1)}{mode}", "float", "int", count)
+        return f"{function}({bare(args[0])})"
     if name in SHIFT_CALLS:
         if base == dtypes.INDEX and k.types.index == "int":
             raise NeedsLong

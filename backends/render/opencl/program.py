@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....ir import dtypes
 from ....ir.arith.intervals import Facts
+from ....ir.collection import uncollected
 from ....ir.expr import Buffer, Expr
 from ....ir.node import walk
 from ....ir.stmt import Evaluate, For, Stmt, memories_written, walk_stmts
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ...lower import Lowered
 
 
+@uncollected
 def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
     given, lowered = lowered, legal(lowered, target)

@@ -91,6 +91,17 @@ def test_a_store_forgets_what_was_loaded_before() -> None:
     assert fences(keeps, small, out) == TAPS - 1 and fences(body, small, out) == 0
 
 
+def test_a_tile_that_is_gone_takes_no_registers() -> None:
+    """What was read of it last is not loaded: it was in registers, which are free again."""
+    first, second, out = Buffer("a", (12,), scope="local"), Buffer("b", (12,), scope="local"), Buffer("y", (12,))
+    fill = loops([(I, 12)], Store(first, (I,), const(1.0)), "unrolled")
+    copy = loops([(I, 12)], Store(out, (I,), first[I]), "unrolled")
+    update = For(KH, const(TAPS), Store(second, (const(0),), second[0] + out[KH]), "unrolled")
+    body = seq([Allocate(first, seq([fill, copy])), Allocate(second, update)])
+    assert fences(body, replace(CPU, registers=8), out) == 0
+    assert fences(body, replace(CPU, registers=4), out) == 1
+
+
 def test_they_change_no_meaning() -> None:
     """What the loops were they are with fences."""
     rng = np.random.default_rng(0)

@@ -3,13 +3,14 @@ import random
 
 import pytest
 
-from stridesmith.ir.arith.intervals import ANY_INDEX
+from stridesmith.ir.arith.intervals import ANY_INDEX, Facts
 from stridesmith.ir.arith.linear import build, linear_form
 from stridesmith.ir.arith.simplify import bound, prove, simplify
 from stridesmith.ir.expr import (
     Binary,
     Broadcast,
     Buffer,
+    Call,
     Const,
     Expr,
     LetExpr,
@@ -261,3 +262,10 @@ def test_parts_of_a_condition_that_read_memory_go_where_the_others_decide_them()
     x = Buffer("X", (8,), "int64")
     assert simplify(Binary("and", x[i] < 3, x[i] < 5), B) == (x[i] < 3)
     assert simplify(Binary("and", x[i] < 3, Binary("or", x[i] < 5, x[j] < 2)), B) == (x[i] < 3)
+
+
+@pytest.mark.parametrize("name", ["shift_left", "shift_right", "truncdiv", "truncmod", "bitwise_and"])
+def test_calls_of_integers_at_a_place_that_is_never_reached(name):
+    """Facts that contradict each other leave intervals without a number, of which any bound holds."""
+    never = Facts({i: (3, 0), j: (0, -3)}).interval(Call(name, (i, j), "int64"))
+    assert never[0] <= never[1]

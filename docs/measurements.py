@@ -1,0 +1,95 @@
+"""The page of measurements, made from the files of `benchmarks/`: ``python docs/measurements.py`` writes it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+DATA = DOCS.parent / "benchmarks"
+PAGE = DOCS / "measurements.md"
+HEAD = """# Measurements
+
+What stands in the data files of `benchmarks/`, as tables. `python docs/measurements.py` writes this page, and a test
+holds that it is current; what the figures mean and how they were taken is in [performance](performance.md) and
+[OpenCL](opencl.md).
+"""
+
+
+def page() -> str:
+    """The whole text."""
+    return "\n".join([HEAD, *_drivers(), "", *_gpu(), "", *_winograd()]) + "\n"
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    lines = (DATA / name).read_text(encoding="utf-8").splitlines()
+    return sorted(map(json.loads, lines), key=lambda row: str(row["key"]))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    marks = ["---" if place < 1 else "---:" for place in range(len(head))]
+    return [f"| {' | '.join(cells)} |" for cells in (head, marks, *rows)]
+
+
+def _drivers() -> list[str]:
+    """Our own code beside OpenCL's drivers on one CPU, and the geometric means of the ratios."""
+    rows = _rows("opencl.jsonl")
+    kinds = ("opencl:pocl:kernel", "opencl:intel:kernel")
+    found = []
+    for row in rows:
+        times = [statistics.median(row["rounds"].get(kind) or [0]) for kind in ("stridesmith:kernel", *kinds)]
+        ratios = [row["ratios"].get(kind) for kind in kinds]
+        found.append((str(row["key"]), *(f"{time:.1f}" if time else "none" for time in times),
+                      *("none" if ratio is None else f"{ratio:.2f}" for ratio in ratios)))  # fmt: skip
+    means = [statistics.geometric_mean(r["ratios"][kind] for r in rows if r["ratios"].get(kind)) for kind in kinds]
+    cpus = ", ".join(sorted({str(row["cpu"]) for row in rows}))
+    head = ("workload", "LLVM, us", "PoCL, us", "Intel, us", "LLVM / PoCL", "LLVM / Intel")
+    return [
+        "## OpenCL on a CPU",
+        "",
+        f"{len(rows)} rows of the suites on CPUs ({cpus}), each tuned for LLVM and for two drivers: medians over the "
+        "rounds of a race in turns, and the time of LLVM's kernel over that of the driver's, of which the geometric "
+        f"means are {means[0]:.2f} (PoCL) and {means[1]:.2f} (Intel).",
+        "",
+        *_table(head, found),
+    ]
+
+
+def _gpu() -> list[str]:
+    """What short searches found on a GPU."""
+    found = []
+    for row in _rows("opencl_gpu.jsonl"):
+        for name, done in row["tune"].items():
+            if done.get("gflops"):
+                share = f"{done['gflops'] / done['peak_gflops']:.1%}" if done.get("peak_gflops") else "none"
+                found.append((str(row["key"]), name.removeprefix("opencl:"), f"{done['latency_us']:.1f}",
+                              f"{done['gflops']:.0f}", share, str(done["trials"])))  # fmt: skip
+    head = ("workload", "platform", "time, us", "GFLOP/s", "of the peak", "candidates")
+    return ["## OpenCL on a GPU", "", "What searches of seconds found.", "", *_table(head, found)]
+
+
+def _winograd() -> list[str]:
+    """Convolutions with fewer multiplications: how often they are the faster form."""
+    rows = json.loads((DATA / "winograd.json").read_text(encoding="utf-8"))
+    ratios = [float(row["ratio"]) for row in rows]
+    found = sorted(((row["shape"], row) for row in rows), key=lambda pair: pair[0])
+    return [
+        "## Convolutions with fewer multiplications",
+        "",
+        f"{len(rows)} shapes (images, height, width, channels, filters): the time as written over that with fewer "
+        f"multiplications. {sum(ratio > 1 for ratio in ratios)} are faster, the geometric mean is "
+        f"{statistics.geometric_mean(ratios):.2f}.",
+        "",
+        *_table(
+            ("shape", "as written, us", "fewer, us", "ratio"),
+            [("x".join(map(str, shape)), f"{row['as_written_us']:.1f}", f"{row['fewer_us']:.1f}",
+              f"{row['ratio']:.2f}") for shape, row in found],
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
