@@ -236,12 +236,11 @@ class _Native:
         return self._branches(expr, cond, a, b, at, self.scalar)
 
     def _branches(self, expr: Expr, cond: Expr, a: Expr, b: Expr, at: Place, side: Any) -> Expr:
-        """Either side where its condition is known to hold."""
+        """Either side where its condition is known to hold; of a `select`, which evaluates both, nothing is known."""
         test = self.scalar(cond, at)
-        left = side(a, at.assuming(cond))
-        right = side(b, at.assuming(cond, False))
         if isinstance(expr, Select):
-            return Select(test, left, right)
+            return Select(test, side(a, at), side(b, at))
+        left, right = side(a, at.assuming(cond)), side(b, at.assuming(cond, False))
         return Call("if_then_else", (test, left, right), left.dtype)
 
     # ------------------------------------------------------------ vectors
