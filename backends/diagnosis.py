@@ -48,9 +48,12 @@ def lowered_script(lowered: Lowered) -> str:
 
 
 def memory(lowered: Lowered) -> dict[str, int]:
-    """Bytes of the parameters, of the workspaces, and of each scope's allocations in the code."""
+    """Bytes of the parameters, of the workspaces, and of each scope's allocations in the code.
+
+    Parameters whose extents are those of a call are left out.
+    """
     facts = {
-        "parameters": sum(buffer.nbytes for buffer in lowered.params),
+        "parameters": sum(buffer.nbytes for buffer in lowered.params if buffer.is_fixed),
         "workspaces": sum(buffer.nbytes for buffer in lowered.workspaces),
     }
     return facts | {scope: _alive(lowered.body, scope) for scope in SCOPES}

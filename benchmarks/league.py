@@ -12,6 +12,9 @@ where it ended, in as many sessions as it takes.  ``--again`` races without tuni
 alone with ``--table``, all that the folder has of the seed is told: geometric mean, 5th percentile, minimum, the
 families, and each row below 0.8 with what limits it.  ``--spaces`` draws the operators and counts their candidates.
 
+``--dtype int8`` and ``--dtype bfloat16`` take the first convolutions and products of the seed, as many as
+``--rows 0:N`` says, against ONNX Runtime, OpenVINO and PyTorch (`league_types.py`).
+
 Seeds below 100 are for development: what the rules were made for is no measure of them.
 """
 
@@ -29,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from league_draw import Operator, draw
+from league_types import DTYPES, measure
+from league_types import told as told_of_types
 from racing import (
     BUSY,
     NO_RACE,
@@ -280,6 +285,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20, help="of tuning for an operator, from process start")
     parser.add_argument("--threads", type=int, default=0, help="0 for all")
     add_race_options(parser)
+    parser.add_argument("--dtype", choices=DTYPES, default="", help="of convolutions and products, other than float32")
     parser.add_argument("--again", action="store_true", help="race again, without tuning, what the folder has")
     parser.add_argument("--table", action="store_true", help="only tell what the folder has")
     parser.add_argument("--spaces", action="store_true", help="only draw, and count candidates")
@@ -298,6 +304,13 @@ def main() -> None:
     print(f"seed {arguments.seed}, {host.name}, {host.isa}, threads: {arguments.threads}")
     if arguments.seed < DEVELOPMENT:
         print(warning(arguments.seed))
+    if arguments.dtype:
+        peers = {"int8": ["onnxruntime", "openvino"], "bfloat16": ["openvino", "torch"]}[arguments.dtype]
+        arguments.precision = "bfloat16" if arguments.dtype == "bfloat16" else ""
+        arguments.peers, arguments.patience, arguments.eager = peers, PATIENCE_SECONDS, True
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        print(told_of_types(measure(arguments, numbers.stop)))
+        return
     if arguments.spaces:
         for line in spaces(numbers, arguments.seed, arguments.threads):
             print(line, flush=True)

@@ -94,14 +94,18 @@ def torch_model(job: Job, threads: int) -> Forms:
 
     torch.set_num_threads(threads)
     inductor.freezing = True
+    narrow = job["precision"] == "bfloat16"
     given = {name: torch.from_numpy(array) for name, array in inputs_of(job).items()}
     with torch.inference_mode():
         module = Straight(onnx.load(job["model"]), given).eval()
 
     def form(call: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
-            with torch.inference_mode():
-                return call(*given.values())
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+                found = call(*given.values())
+                if not narrow:
+                    return found
+                return [part.float() for part in (found if isinstance(found, list | tuple) else [found])]
 
         return run
 

@@ -35,6 +35,8 @@ TURNS = 3
 BUSY = 0.2
 """Processors that others may use while a race begins and when it has ended."""
 PATIENCE_SECONDS = 60.0
+NARROW = 2.0**-8
+"""The error that one rounding to bfloat16 may make, which is none to speak of in a network of fewer bits."""
 FURTHER = 1.5
 """How many times the least error against float32 a network of fewer bits may have."""
 LIKE = 2e-3  # how far elements of two results may be apart, as a share of the largest
@@ -285,7 +287,7 @@ def _near(
     errors = [error_of(elements, exact) for _, _, elements in forms]
     runners: list[tuple[Library, str]] = []
     for (library, form, _), error in zip(forms, errors, strict=True):
-        if error <= max(LIKE, FURTHER * min(errors)):
+        if error <= max(NARROW, FURTHER * min(errors)):
             runners.append((library, form))
         else:
             missing[f"{library.name}:{form}"] = f"its error is {error:.3g}, the least {min(errors):.3g}"

@@ -249,9 +249,8 @@ def compared(job: Row, arrays: Row, ours: Row) -> Row:
 
 def distance(found: Any, wanted: Any) -> float:
     """The largest difference as a share of the largest element; of maps by class, of their matrix."""
-    if isinstance(wanted, list):
-        wanted = np.array([[row[key] for key in row] for row in wanted])
-    a, b = np.asarray(found), np.asarray(wanted)
+    a, b = (np.array([list(row.values()) for row in side]) if isinstance(side, list) else np.asarray(side)
+            for side in (found, wanted))  # fmt: skip
     if a.shape != b.shape:
         return float("inf")
     if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":

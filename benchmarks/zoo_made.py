@@ -338,10 +338,10 @@ def _boosting() -> Any:
     return GradientBoostingRegressor(n_estimators=80, random_state=0)
 
 
-def _histograms() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
+def _neighbours() -> Any:
+    from sklearn.neighbors import KNeighborsClassifier
 
-    return HistGradientBoostingClassifier(max_iter=40, random_state=0)
+    return KNeighborsClassifier(5)
 
 
 def _pipeline() -> Any:
@@ -528,7 +528,7 @@ MAKERS: Mapping[str, Maker] = {
     "torch/style": _torch(_style), "torch/wavenet": _torch(_wavenet), "torch/windows": _torch(_windows),
     "torch/warp": _torch(_warp), "torch/recommender": _torch(_recommender), "torch/rotary": _torch(_rotary),
     "sklearn/forest": _sklearn(_forest, options={"zipmap": False}), "sklearn/boosting": _sklearn(_boosting),
-    "sklearn/histograms": _sklearn(_histograms), "sklearn/pipeline": _sklearn(_pipeline),
+    "sklearn/neighbours": _sklearn(_neighbours), "sklearn/pipeline": _sklearn(_pipeline),
     "sklearn/perceptron": _sklearn(_perceptron), "sklearn/svr": _sklearn(_support_vectors),
     "sklearn/kmeans": _sklearn(_clusters),
     "quantised/unet-qdq": _quantised("torch/unet", "qdq", per_channel=True),

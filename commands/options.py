@@ -163,7 +163,7 @@ def all_work(options: Options) -> list[Entry]:
 
 
 def _recorded(target: str) -> Entry:
-    """What a recorded space is of."""
+    """The workload and interface of a recorded space, the target `recorded:..`."""
     from ..configs import Entry
 
     found = Device.named(target).recording

@@ -74,7 +74,7 @@ def run(options: ReportOptions, output: Output) -> int:
 
 
 def _check(path: Path) -> None:
-    """Raises UsageError or StorageError before minutes are spent on a page that has no place."""
+    """Check that the page can be written to `path`.  Raises UsageError or StorageError."""
     if path.is_dir():
         raise UsageError(f"-o {path} is a folder; name the file, as in -o {path / 'report.html'}")
     if not path.parent.is_dir():
@@ -84,7 +84,7 @@ def _check(path: Path) -> None:
 
 
 def _wanted(options: ReportOptions, database: Database, notes: list[str], output: Output) -> list[Wanted]:
-    """The best record of everything that was asked for, with its name and how often it counts: no more than fit."""
+    """The best records of the tasks that were asked for, at most `limit` of them, each with its name and its weight."""
     if options.record:
         record = record_of(options, database)
         if not record.ok:

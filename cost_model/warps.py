@@ -189,7 +189,7 @@ class _Warps:
         return np.asarray(sum(found, start=np.zeros(1, np.float32)), np.float32)
 
     def _span(self, operand: Operand) -> Vector:
-        """Elements of the box that a group copies of an operand for one panel, with what lies between parts."""
+        """Elements of the box that a group copies of an operand for one panel, gaps between parts included."""
         return product(_spans(operand, self.box))
 
     def _images(self) -> tuple[Vector, Vector]:
@@ -284,7 +284,7 @@ class _Warps:
 
 
 def _spans(operand: Operand, reach: Mapping[int, Vector]) -> list[Vector]:
-    """For each dimension, how many indices, from the first to the last, so many points of each axis touch."""
+    """From the first to the last index, both included, that `reach` points of each axis touch, by dimension."""
     return [
         np.asarray(sum((abs(k) * (reach[axis] - ONE) for axis, k in terms), start=ONE), np.float32)
         for terms in operand.dims
@@ -292,9 +292,10 @@ def _spans(operand: Operand, reach: Mapping[int, Vector]) -> list[Vector]:
 
 
 def _elements(operand: Operand, reach: Mapping[int, Vector] | Sequence[Vector], spans: Sequence[Vector]) -> Vector:
-    """Elements that so many points along each axis read, which span so many indices of each dimension.
+    """How many elements are read by `reach` points along each axis, whose indices lie within `spans`, by dimension.
 
-    Points that lie apart, such as those of several parts of a reduction, leave elements between them out.
+    At most the product of the points, fewer than the span where the points leave gaps: 2 parts of a reduction of
+    3 points each read 6 elements, however far they lie apart.
     """
     found = ONE
     for terms, span in zip(operand.dims, spans, strict=True):

@@ -324,7 +324,7 @@ NO_NAMES: frozenset[str] = frozenset()
 
 @gathered
 def names_below(node: Node) -> frozenset[str]:
-    """`names`, kept."""
+    """`names` as a set that is remembered on each node."""
     if isinstance(node, Buffer) and not node.is_fixed:
         return frozenset((node.name, *(v.name for e in node.extents if isinstance(e, Expr) for v in free_variables(e))))
     return frozenset((node.name,)) if isinstance(node, (Var, Buffer, Block)) else NO_NAMES

@@ -76,7 +76,7 @@ class Options:
 
     @property
     def target(self) -> Target:
-        """The CPU with these threads."""
+        """The target: this machine's CPU with so many threads."""
         from ..search.tasks.device import Device
 
         return Device.here("cpu", self.threads)

@@ -45,10 +45,10 @@ WORTH_IT_ALONE = [
 
 @dataclass
 class Part:
-    """A call in the graph, of what is cut out, as a module of PyTorch and as a network.
+    """What was cut out of a graph: `node` calls it, `module` has it in PyTorch, and `forms` as networks.
 
-    `forms` are those of the network (`models.forms`); `constants` are the names of the nodes whose values it has, and
-    `outputs` say for each result of the module which of the network's it is.
+    For `forms` see `models.forms`.  `constants` names the inputs whose values the network has.
+    Result k of the module is result ``outputs[k]`` of the network.
     """
 
     node: fx.Node
@@ -64,7 +64,7 @@ class Part:
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
-        """The nodes whose values the network takes, in order; another part's kernels may have taken its place."""
+        """The inputs of the network in order, as nodes of the graph, which other parts' kernels may replace."""
         return tuple(source for source in self.node.all_input_nodes if source.name not in self.constants)
 
 

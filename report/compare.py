@@ -88,7 +88,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All tasks of both, those that changed most first; `spread` is what equals of these two sources may differ by.
+    """The tasks of both sources, those that changed most first; equal ones may differ by a log ratio of `spread`.
 
     `ratio` is the geometric mean over the tasks of both, None without any; `control` the ratio by which the device's
     peak and untuned programs changed, as a median, None where that is not known.
@@ -155,7 +155,7 @@ def _ratio(a: Record, b: Record, spread: float, races: Races | None) -> Ratio:
 
 
 def _disturbance(samples: Sequence[float]) -> float:
-    """The log ratio by which a race may be off as a whole, seen from how far its median is above its fastest sample."""
+    """The log ratio by which a whole race may be too slow: a share of that of its median to its fastest sample."""
     if not samples:
         return 0.0
     least, middle = np.quantile(samples, (FASTEST, 0.5))

@@ -86,14 +86,14 @@ class ModelReport:
         }  # fmt: skip
 
     def _edges(self, operator: str) -> Iterator[tuple[str, Argument]]:
-        """Tensors that an operator takes and gives, with how its kernel has them."""
+        """The tensors between operators that one reads or writes, by name, each with its layout in the kernel."""
         network = self.model.network
         node = next(node for node in network.nodes if node.name == operator)
         if isinstance(node, Operator) and operator in self.model.kernels:
             yield from ((n, a) for n, a in arguments_of(node) if n not in network.constants)
 
     def _pictures(self) -> Iterator[Picture]:
-        """One for each layout of edges, those of the slowest operators first."""
+        """A picture of each layout that tensors between operators have, those of the slowest operators first."""
         drawn: set[Layout] = set()
         for row in sorted(self.rows, key=lambda row: -row.latency_us):
             for name, argument in self._edges(row.operator):

@@ -131,7 +131,7 @@ def _check_parameters(desc: PrimFunc, impl: PrimFunc) -> None:
 
 
 def _check_whole(desc: PrimFunc) -> None:
-    """Condition (4): the images of the loops under a buffer's indices leave none of its elements out."""
+    """Check condition (4): the accesses of all iterations touch every element of each buffer.  Raises ScheduleError."""
     touched = regions(desc)
     for buffer in desc.buffers:
         left = box(element_variables(buffer), buffer.shape)
@@ -147,7 +147,7 @@ def _check_whole(desc: PrimFunc) -> None:
 
 
 def _check_equal(desc: PrimFunc, impl: PrimFunc) -> None:
-    """Condition (6), on small integers, which sums and products of the common types hold exactly."""
+    """Check condition (6) on small integers, whose sums and products are exact in the common types."""
     rng = np.random.default_rng(0)
     start = [rng.integers(1, 8, b.shape).astype(_array_type(b.dtype)) for b in desc.buffers]
     results = []

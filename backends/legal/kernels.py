@@ -82,8 +82,8 @@ def vectors(kernel: Stmt, its: Setting) -> Stmt:
     """Vectors and masks as the device has them."""
     as_images = images(kernel, its.buffers)
     memories = {b.name: (b, "image" if n in as_images else "global") for n, b in enumerate(its.buffers)}
-    place = Place(its.target, Facts({}, strict=its.strict), memories_written(kernel), memories)
-    return native(kernel, place)
+    facts = Facts({}, strict=its.strict)
+    return native(kernel, Place(its.target, facts, facts, memories_written(kernel), memories))
 
 
 PASSES: tuple[tuple[str, Callable[[Stmt, Setting], Stmt]], ...] = (

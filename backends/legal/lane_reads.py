@@ -16,7 +16,7 @@ Images are read in whole texels of four elements, from which lanes are taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -68,17 +68,25 @@ class Place:
     """Where an expression stands: what holds there, and for which lanes.
 
     `memories` are those in scope, each with the kind of memory that it lies in: ``global``, ``local``, ``private`` or
-    ``image``; `written` those that the kernel writes.
+    ``image``; `written` those that the kernel writes.  `around` are the facts of loops and bindings without those of
+    conditions: what is read in a condition has the same place there as outside, where it may have been read before.
     """
 
     target: Target
     facts: Facts
+    around: Facts
     written: frozenset[str]
     memories: Mapping[str, tuple[Buffer, str]]
     mask: Expr | None = None
 
-    def knowing(self, facts: Facts) -> Place:
-        return replace(self, facts=facts)
+    def assuming(self, cond: Expr, holds: bool = True) -> Place:
+        """Where a condition holds, or does not."""
+        return replace(self, facts=self.facts.assuming(cond, holds))
+
+    def inside(self, step: Callable[[Facts], Facts]) -> Place:
+        """In a loop or a binding, whose facts are those that `step` makes of those before it."""
+        facts = step(self.facts)
+        return replace(self, facts=facts, around=facts if self.around is self.facts else step(self.around))
 
     def having(self, buffer: Buffer, kind: str) -> Place:
         return replace(self, memories={**self.memories, buffer.name: (buffer, kind)})
@@ -366,9 +374,9 @@ def components(to: Rewriter, load: Load, part: Part, at: Place) -> Expr | None:
 
 def _texel(to: Rewriter, load: Load, row: Expr, column: Expr, at: Place) -> Load:
     """The texel that a column lies in."""
-    number = to.scalar(at.simple(binary("//", column, TEXEL)), at)
-    first = Ramp(binary("*", number, TEXEL), const(1), TEXEL)
-    return Load(load.buffer, (to.scalar(at.simple(row), at), first))
+    simple = simplifier_for(at.around).expr
+    first = Ramp(binary("*", to.scalar(simple(binary("//", column, TEXEL)), at), TEXEL), const(1), TEXEL)
+    return Load(load.buffer, (to.scalar(simple(row), at), first))
 
 
 def _remainder(column: Expr, at: Place) -> int | None:

@@ -32,6 +32,7 @@ from itertools import groupby
 from typing import Any
 
 from ...ir import dtypes
+from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import as_ramp
 from ...ir.expr import (
     Binary,
@@ -105,9 +106,11 @@ class _Native:
         return result
 
     def _for(self, stmt: For, at: Place) -> Stmt:
-        facts = at.facts.looping(stmt.var, stmt.extent)
-        facts = facts if isinstance(stmt.extent, Const) else facts.assuming(stmt.var < stmt.extent)
-        return replace(stmt, extent=self.scalar(stmt.extent, at), body=self.statement(stmt.body, at.knowing(facts)))
+        def looping(facts: Facts) -> Facts:
+            facts = facts.looping(stmt.var, stmt.extent)
+            return facts if isinstance(stmt.extent, Const) else facts.assuming(stmt.var < stmt.extent)
+
+        return replace(stmt, extent=self.scalar(stmt.extent, at), body=self.statement(stmt.body, at.inside(looping)))
 
     def _allocate(self, stmt: Allocate, at: Place) -> Stmt:
         space = "local" if stmt.buffer.scope == "shared" else "private"
@@ -116,8 +119,8 @@ class _Native:
     def _let(self, stmt: Let, at: Place) -> Stmt:
         if dtypes.lanes(stmt.var.dtype) > 1:  # a row of a square, which is one already
             return replace(stmt, body=self.statement(stmt.body, at))
-        facts = at.facts.binding(stmt.var, stmt.value)
-        return replace(stmt, value=self.scalar(stmt.value, at), body=self.statement(stmt.body, at.knowing(facts)))
+        inside = at.inside(lambda facts: facts.binding(stmt.var, stmt.value))
+        return replace(stmt, value=self.scalar(stmt.value, at), body=self.statement(stmt.body, inside))
 
     def _if(self, stmt: If, at: Place) -> Stmt:
         if dtypes.lanes(stmt.cond.dtype) > 1:
@@ -125,12 +128,10 @@ class _Native:
             if stmt.orelse is None:
                 return then
             return seq([then, self.statement(stmt.orelse, at.where(Not(stmt.cond)))])
-        made = If(
-            self.scalar(stmt.cond, at), self.statement(stmt.then, at.knowing(at.facts.assuming(stmt.cond)))
-        )
+        made = If(self.scalar(stmt.cond, at), self.statement(stmt.then, at.assuming(stmt.cond)))
         if stmt.orelse is None:
             return made
-        return replace(made, orelse=self.statement(stmt.orelse, at.knowing(at.facts.assuming(stmt.cond, False))))
+        return replace(made, orelse=self.statement(stmt.orelse, at.assuming(stmt.cond, False)))
 
     def _store(self, stmt: Store, at: Place) -> Stmt:
         place = position(stmt.buffer, stmt.indices)
@@ -235,12 +236,11 @@ class _Native:
         return self._branches(expr, cond, a, b, at, self.scalar)
 
     def _branches(self, expr: Expr, cond: Expr, a: Expr, b: Expr, at: Place, side: Any) -> Expr:
-        """Either side where its condition is known to hold."""
+        """Either side where its condition is known to hold; of a `select`, which evaluates both, nothing is known."""
         test = self.scalar(cond, at)
-        left = side(a, at.knowing(at.facts.assuming(cond)))
-        right = side(b, at.knowing(at.facts.assuming(cond, False)))
         if isinstance(expr, Select):
-            return Select(test, left, right)
+            return Select(test, side(a, at), side(b, at))
+        left, right = side(a, at.assuming(cond)), side(b, at.assuming(cond, False))
         return Call("if_then_else", (test, left, right), left.dtype)
 
     # ------------------------------------------------------------ vectors
@@ -273,7 +273,7 @@ class _Native:
         cond: Expr = const(True, "bool") if at.mask is None else lane(at.mask, number)
         if isinstance(cond, Const):
             return self.scalar(one, at) if cond.value else zero
-        inside = at.knowing(at.facts.assuming(cond))
+        inside = at.assuming(cond)
         return Call("if_then_else", (self.scalar(cond, at), self.scalar(one, inside), zero), zero.dtype)
 
     def _binary(self, e: Binary, start: int, count: int, at: Place) -> Expr:

@@ -124,9 +124,11 @@ class _Walk:
         effects, var = self.effects, stmt.var
         around, effects.nest = effects.nest, (*effects.nest, var)
         for value in range(extent):
-            if value and taken and self._held() > self.registers - taken:
-                fenced.append(value)
-                self.known = {}
+            if value and taken:
+                sizes = (size for places in self.known.values() for size in places.values())
+                if registers_of(sizes, self.register_bytes) > self.registers - taken:
+                    fenced.append(value)
+                    self.known = {}
             effects.present[var] = value
             bodies.append(self.statement(stmt.body))
         effects.present.pop(var, None)
@@ -142,10 +144,6 @@ class _Walk:
             is_each = len(fenced) == extent - 1
             made = seq([If(binary(">", var, 0) if is_each else reduce(_or, conds), Evaluate(FENCE)), made])
         return changed(stmt, body=made)
-
-    def _held(self) -> int:
-        """The registers that hold what was loaded."""
-        return registers_of((size for each in self.known.values() for size in each.values()), self.register_bytes)
 
     def _if(self, stmt: If) -> Stmt:
         decided = self.effects.decided(stmt.cond)

@@ -21,7 +21,7 @@ from math import prod
 
 from ...ir import dtypes
 from ...ir.arith.linear import as_ramp, shared_form, variables_of
-from ...ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Var, as_int, const, substitute
+from ...ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, as_int, const, substitute
 from ...ir.functions import DOT_STEPS, PACK_4X8
 from ...ir.isa import dot_product
 from ...ir.node import rebuild, walk
@@ -74,7 +74,8 @@ def _nest_of(stmt: For) -> _Nest | None:
     for mine, product in ((value.a, value.b), (value.b, value.a)):
         if mine == own and isinstance(product, Binary) and product.op == "*":
             a, b = _bytes(product.a), _bytes(product.b)
-            if a is not None and b is not None and not _reads(product, body.buffer.memory):
+            others = {node.buffer.memory for node in walk(product) if isinstance(node, Load)}
+            if a is not None and b is not None and body.buffer.memory not in others:
                 return _Nest(tuple(loops), guard, body, (a, b))
     return None
 
@@ -86,10 +87,6 @@ def _bytes(factor: Expr) -> Expr | None:
         return None
     found = wide.a.value if isinstance(wide.a, Broadcast) else wide.a
     return found if dtypes.element(found.dtype) in BYTES else None
-
-
-def _reads(expr: Expr, memory: str) -> bool:
-    return any(isinstance(node, Load) and node.buffer.memory == memory for node in walk(expr))
 
 
 def _best(nest: _Nest) -> For | None:
@@ -135,7 +132,7 @@ def _as_dots(nest: _Nest, loop: For) -> Stmt:
     total: Expr = Load(store.buffer, store.indices)
     for first in range(0, as_int(loop.extent), DOT_STEPS):
         steps = range(first, min(first + DOT_STEPS, as_int(loop.extent)))
-        a, b = ([_at(factor, loop.var, step) for step in steps] for factor in nest.factors)
+        a, b = ([substitute(factor, {loop.var: const(step)}) for step in steps] for factor in nest.factors)
         if len(steps) == 1:
             product = Binary("*", *(_in_lanes(Cast(_wide(part), part), lanes) for part in (*a, *b)))
             total = Binary("+", total, product)
@@ -150,11 +147,6 @@ def _as_dots(nest: _Nest, loop: For) -> Stmt:
     for outer in reversed([other for other in nest.loops if other is not loop]):
         body = For(outer.var, outer.extent, body, outer.kind, outer.thread, outer.annotations)
     return body
-
-
-def _at(expr: Expr, var: Var, number: int) -> Expr:
-    found: Expr = substitute(expr, {var: const(number)})
-    return found
 
 
 def _wide(expr: Expr) -> str:

@@ -20,7 +20,7 @@ from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.dataflow.meets import are_determined
-from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, substitute
+from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, free_variables, reads_memory, substitute
 from ...ir.stmt import For, memories_read, memories_written
 from .scopes import Access
 
@@ -58,7 +58,10 @@ def _exactly(reader: Access, cond: Expr) -> bool:
     """Whether `cond` holds wherever `reader` runs, by exact sets; False where they cannot tell."""
     from ...ir.affine import sets
 
-    dims = tuple((loop.var, loop.extent) for loop in reader.loops)
+    loops = tuple((loop.var, loop.extent) for loop in reader.loops)
+    bound = {v for v, _ in loops}
+    inside = {v for e in (cond, *reader.conditions, *(extent for _, extent in loops)) for v in free_variables(e)}
+    dims = (*((v, None) for v in sorted(inside - bound, key=lambda v: v.name)), *loops)
     try:
         return bool(sets.implies(sets.Domain(dims, reader.conditions).relaxed(), cond))
     except (sets.NotAffine, sets.Unknown):
@@ -116,14 +119,17 @@ def _read_digits(
     offset: Linear, digits: list[tuple[int, Var]], own: dict[Var, For], env: dict[Var, Expr]
 ) -> list[Expr] | None:
     """Solve ``sum(k_i * v_i) = offset`` for a mixed-radix number; adds the solution to `env`, returns when it holds."""
+    if not digits:
+        return [binary("==", build(offset), 0)]
     number, step = build(offset), 1
-    for position, (k, var) in enumerate(digits):
+    for k, var in digits[:-1]:
         extent = own[var].extent
         if k != step or not isinstance(extent, Const):
             return None
-        digit = binary("//", number, step)
-        env[var] = digit if position == len(digits) - 1 else binary("%", digit, extent)
+        env[var] = binary("%", binary("//", number, step), extent)
         step *= as_int(extent)
-    if not digits:
-        return [binary("==", number, 0)]
-    return [binary("<=", 0, number), binary("<", number, step)]
+    k, var = digits[-1]
+    if k != step or reads_memory(own[var].extent) or not variables_of(own[var].extent).isdisjoint(own):
+        return None
+    env[var] = binary("//", number, step)
+    return [binary("<=", 0, number), binary("<", number, own[var].extent * step)]

@@ -206,6 +206,13 @@ class IntSet:
         return int(self.isl.dim_min_val(dim).to_python())
 
     @guarded
+    def fixed(self) -> dict[Var, int]:
+        """The coordinates that have but one value, as far as equalities of isl's own show it."""
+        handle = self.isl.coalesce().detect_equalities()
+        values = (handle.plain_get_val_if_fixed(isl.dim_type.set, k) for k in range(len(self.variables)))
+        return {var: int(v.to_python()) for var, v in zip(self.variables, values, strict=True) if v.is_int()}
+
+    @guarded
     def image(self, indices: Sequence[Expr], names: Sequence[Var] | None = None) -> IntSet:
         """``{ indices(x) : x in self }``, with coordinates called `names` (default ``o0``, ``o1``, ...)."""
         return access_map(self, indices, names).image()

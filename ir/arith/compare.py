@@ -61,6 +61,7 @@ def _as_it_stands(op: str, a: Linear, b: Linear, facts: Facts) -> Expr:
         return const(op in ("==", "<=", ">="))
     (lo, hi), (low, high) = facts.interval(left), facts.interval(right)
     decided = decide_zero(op, lo - high, hi - low)
+    decided = facts.related(op, left, right) if decided is None else decided
     return Binary(op, left, right) if decided is None else const(decided)
 
 
@@ -107,4 +108,6 @@ def _write(op: str, terms: dict[Expr, int], right: int, facts: Facts) -> Expr:
         left, other = (other[0], 0), (left[0], -right)
     if not facts.is_exact(left) or not facts.is_exact(other):
         raise MayWrap
-    return Binary(op, build(left), build(other))
+    one, two = build(left), build(other)
+    decided = facts.related(op, one, two)
+    return Binary(op, one, two) if decided is None else const(decided)

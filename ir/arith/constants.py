@@ -41,6 +41,17 @@ def is_finite_constant(value: Const) -> bool:
     return not dtypes.is_float(value.dtype) or math.isfinite(rounded(float(value.value), value.dtype))
 
 
+def fold_floats(op: str, a: Const, b: Const) -> Const | None:
+    """``a op b`` of floats that NumPy has, rounded as the interpreter does; None where the result is not finite."""
+    if a.dtype not in ("float32", "float64") or op not in ("+", "-", "*", "/"):
+        return None
+    kind = np.dtype(a.dtype).type
+    ufunc = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[op]
+    with np.errstate(all="ignore"):
+        result = float(ufunc(kind(a.value), kind(b.value)))
+    return const(result, a.dtype) if math.isfinite(result) else None
+
+
 def fold_cast(value: Const, dtype: str) -> Expr | None:
     """``cast(dtype, value)`` of an integer or bool constant where the result is exact, else None."""
     if dtypes.is_float(value.dtype) or dtypes.lanes(dtype) > 1 or dtypes.lanes(value.dtype) > 1:

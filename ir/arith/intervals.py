@@ -42,7 +42,8 @@ from ..expr import (
 from ..functions import INTEGER_CALLS
 from ..statements import LONGEST
 from . import integer_calls
-from .linear import Linear, UndefTerm, add, build, divide, ordered, shared_form
+from .linear import Linear, UndefTerm, add, build, contains_undef, divide, ordered, shared_form
+from .orders import ORDERS, Orders, compared, mirrored
 
 Interval = tuple[int, int]
 Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
@@ -53,6 +54,7 @@ MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 ANY_INDEX: Interval = (-(1 << 40), 1 << 40)
 """The range of an index into memory of unknown shape."""
 _DERIVED = 64
+_MOST_ORDERS = 16  # comparisons of expressions that are kept, a choice
 _UNBOUNDED = 1 << 4096  # wider than any product of index atoms
 _INT64 = dtypes.int_range(dtypes.INDEX)
 
@@ -60,21 +62,22 @@ _INT64 = dtypes.int_range(dtypes.INDEX)
 class Facts:
     """Intervals of atoms and of linear forms; immutable.
 
-    `impossible` is true when the facts contradict each other, which means that
-    the place is never reached.  `strict` is what `simplify` was asked for.  `sums` says that
-    some of the bounds are those of sums that may wrap around.
+    `orders` says how two expressions compare, where a condition told it.  `impossible` is true when
+    the facts contradict each other, which means that the place is never reached.  `strict` is what
+    `simplify` was asked for.  `sums` says that some of the bounds are those of sums that may wrap around.
     """
 
     created: ClassVar[int] = 0
 
     def __init__(
         self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False, strict: bool = False,
-        sums: bool = False,
+        sums: bool = False, orders: Orders | None = None,
     ) -> None:  # fmt: skip
         self.bounds: dict[Expr, Interval] = dict(cast("Mapping[Expr, Interval]", bounds))
         self.forms = forms
         self.strict = strict
         self.sums = sums
+        self.orders: Orders = {} if orders is None else orders
         self.impossible = (
             impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
         )
@@ -192,10 +195,35 @@ class Facts:
             return self.with_bounds({expr.var: self._interval(expr.value, deep)})._interval(expr.body, deep)
         if isinstance(expr, Cast) and not dtypes.is_float(expr.a.dtype):
             return _held(self._interval(expr.a, deep), _type_range(expr.dtype))
+        if isinstance(expr, Cast) and dtypes.is_int(expr.dtype) and dtypes.lanes(expr.dtype) == 1:
+            return self._whole_log2(expr, deep) or _type_range(expr.dtype)
         if isinstance(expr, Call) and expr.name in INTEGER_CALLS:
             first, second = (self._interval(arg, deep) for arg in expr.args)
             return integer_calls.interval(expr.name, first, second, _type_range(expr.dtype), dtypes.bits(expr.dtype))
         return _type_range(expr.dtype)
+
+    def _whole_log2(self, expr: Cast, deep: bool) -> Interval | None:
+        """The interval of ``cast(int, ceil(log2(cast(float, n))))``, or `floor`, of an `n` from 1 on.
+
+        None where that is not the form, or `n` is so large that a logarithm could be rounded to a whole number.
+        """
+        match expr.a:
+            case Call(name="ceil" | "floor" as rounding, args=(Call(name="log2", args=(of,)),)):
+                most = {"float64": 1 << 40, "float32": 1 << 12}.get(of.dtype, 0)
+            case _:
+                return None
+        if isinstance(of, Cast) and dtypes.is_int(of.a.dtype):
+            low, high = self._interval(of.a, deep)
+        elif isinstance(of, Const) and float(of.value).is_integer():
+            low = high = int(of.value)
+        else:
+            return None
+        if not 1 <= low <= high <= most:
+            return None
+        return (
+            ((low - 1).bit_length(), (high - 1).bit_length()) if rounding == "ceil"
+            else (low.bit_length() - 1, high.bit_length() - 1)
+        )  # fmt: skip
 
     def _binary(self, expr: Binary, deep: bool) -> Interval:
         own = _type_range(expr.dtype)
@@ -211,7 +239,25 @@ class Facts:
     def _with(self, bounds: Bounds, forms: tuple[Form, ...] | None = None, sums: bool = False) -> Facts:
         """These facts with other intervals."""
         known = self.forms if forms is None else forms
-        return Facts(bounds, known, self.impossible, self.strict, self.sums or sums)
+        return Facts(bounds, known, self.impossible, self.strict, self.sums or sums, self.orders)
+
+    def related(self, op: str, a: Expr, b: Expr) -> bool | None:
+        """The truth of ``a op b`` of integers, by what conditions told of the order of expressions; None if unknown."""
+        if not self.orders:
+            return None
+        known, wanted = compared(self.orders, a, b), ORDERS[op]
+        return True if known & wanted == known else False if not known & wanted else None
+
+    def _ordering(self, cond: Binary) -> Facts:
+        """The facts with what a comparison of integers says of the order of its operands."""
+        if not dtypes.is_int(cond.a.dtype) or dtypes.lanes(cond.a.dtype) > 1 or contains_undef(cond):
+            return self
+        by_interval = cond.a.dtype == dtypes.INDEX or isinstance(cond.a, (Var, Const))
+        if len(self.orders) >= 2 * _MOST_ORDERS or (by_interval and isinstance(cond.b, Const)):
+            return self
+        known = compared(self.orders, cond.a, cond.b) & ORDERS[cond.op]
+        orders = {**self.orders, (cond.a, cond.b): known, (cond.b, cond.a): mirrored(known)}
+        return Facts(self.bounds, self.forms, self.impossible or not known, self.strict, self.sums, orders)
 
     def looping(self, var: Var, extent: Expr) -> Facts:
         """The facts in the body of a loop."""
@@ -261,12 +307,16 @@ class Facts:
 
     def _assume(self, cond: Expr) -> Facts:
         if isinstance(cond, Const):
-            return self if cond.value else Facts(self.bounds, self.forms, True, self.strict, self.sums)
+            return self if cond.value else Facts(self.bounds, self.forms, True, self.strict, self.sums, self.orders)
         if isinstance(cond, Var) or (isinstance(cond, Not) and isinstance(cond.a, Var)):
             var, value = (cond, 1) if isinstance(cond, Var) else (cond.a, 0)
             return self._with({**self.bounds, var: _intersect(self.interval(var), (value, value))})
         if not isinstance(cond, Binary) or cond.op not in COMPARISONS:
             return self
+        return self._comparing(cond)._ordering(cond)
+
+    def _comparing(self, cond: Binary) -> Facts:
+        """The facts with the intervals that follow from a comparison."""
         if cond.a.dtype != dtypes.INDEX:
             return self._restrict_narrow(cond)
         try:

@@ -365,7 +365,13 @@ def _small(base: Expr, step: Expr) -> Expr:
     return all_of(sides)
 
 
+def _is_power_of_two(expr: Expr) -> bool:
+    """A divisor that takes what wraps around from where it was to a number with the same rest."""
+    value = expr.value if isinstance(expr, Const) else 0
+    return isinstance(value, int) and value > 0 and value & (value - 1) == 0
+
+
 TESTS: Mapping[str, Callable[..., Any]] = {
     "data": _is_data, "typed": lambda expr, dtype: expr.dtype == dtype, "keeps": _keeps, "fits": _fits,
-    "small": _small,
+    "small": _small, "power": _is_power_of_two,
 }  # fmt: skip

@@ -29,6 +29,8 @@ INTEGERS = rules("int", """
     x >= x           -> True
     min(x, x)        -> x
     max(x, x)        -> x
+    (0 - x) % k == m -> x % k == (k - m) % k    if power(k) and m >= 0 and m < k
+    (0 - x) % k != m -> x % k != (k - m) % k    if power(k) and m >= 0 and m < k
 """)  # fmt: skip
 
 # Floats, NaN and infinities included.

@@ -55,11 +55,11 @@ from ..node import Node, rebuild
 from ..statements import Stmt
 from . import integer_calls
 from .compare import compare, decide_zero
-from .constants import fold_cast
+from .constants import fold_cast, fold_floats
 from .intervals import Facts, is_undef_atom, negate
-from .lattice import absorb, join, nested, parts, resolve
+from .lattice import DUAL, absorb, join, nested, parts, resolve
 from .laws import law
-from .linear import Linear, UndefTerm, add, build, scale, shared_form
+from .linear import Linear, UndefTerm, add, build, contains_undef, scale, shared_form
 from .quotients import MayWrap, Quotients
 from .rules import operand_dtype, rules_for
 from .widening import wide_index
@@ -168,7 +168,9 @@ class Simplifier:
             return self._other(expr)
         try:
             if op in COMPARISONS:
-                return compare(op, self.linear(expr.a), self.linear(expr.b), self.facts, self.quotients)
+                made = compare(op, self.linear(expr.a), self.linear(expr.b), self.facts, self.quotients)
+                is_rest = isinstance(made, Binary) and isinstance(made.a, Binary) and made.a.op == "%"
+                return self._rewrite(made.op, made) if is_rest and isinstance(made, Binary) else made
             if op == "min" or op == "max":
                 return self._extremum(expr)
             return self._sum(self.linear(expr))
@@ -310,10 +312,34 @@ class Simplifier:
             if facts is not self.facts:
                 new = simplifier_for(facts).expr(part)
                 items[index] = part if can_fail(new) else new
+        items = self._shared(op, items)
         if nested(op, items) or any(type(p) is not Binary or p.a.dtype != dtypes.INDEX for p in items):
             resolved = resolve(op, items, lambda p: self.expr(Not(p)))
             return [absorbing] if resolved is None else absorb(op, [self.expr(p) for p in resolved])
         return items
+
+    @law("""
+        (a or x < k) and (a or x < m)   -> a or x < k      if k <= m
+        (a and x < k) or (a and x < m)  -> a and x < m     if k <= m
+    """)
+    def _shared(self, op: str, items: list[Expr]) -> list[Expr]:
+        """Items that differ in one part each become one, where one of those parts follows from the other."""
+        dual, result = DUAL[op], list(items)
+        for first in range(len(result)):
+            second = first + 1
+            while second < len(result):
+                one, other = parts(result[first], dual), parts(result[second], dual)
+                mine = [p for p in one if p not in other]
+                its = [p for p in other if p not in one]
+                second += 1
+                if len(one) < 2 or len(mine) != 1 or len(its) != 1 or any(map(contains_undef, (*mine, *its))):
+                    continue
+                both = self.expr(Binary(op, mine[0], its[0]))
+                if both in (mine[0], its[0]):
+                    result[first] = result[second - 1] if both == its[0] else result[first]
+                    del result[second - 1]
+                    second = first + 1
+        return result
 
     @law("""
         not (x < y)       -> x >= y
@@ -387,12 +413,13 @@ class Simplifier:
     def _other(self, expr: Binary) -> Expr:
         op, a, b = expr.op, self.expr(expr.a), self.expr(expr.b)
         if isinstance(a, Const) and isinstance(b, Const):
-            folded = fold_constants(op, a, b)
+            folded = fold_floats(op, a, b) if dtypes.is_float(a.dtype) else fold_constants(op, a, b)
             if folded is not None:
                 return folded
         if op in COMPARISONS and dtypes.is_int(a.dtype) and dtypes.lanes(a.dtype) == 1:
             (lo, hi), (low, high) = self.facts.interval(a), self.facts.interval(b)
             decided = decide_zero(op, lo - high, hi - low)
+            decided = self.facts.related(op, a, b) if decided is None else decided
             if decided is not None:
                 return const(decided)
         new = Binary(op, a, b)
@@ -419,7 +446,12 @@ class Simplifier:
             wide = wide_index(inner, self.facts)
             if wide != Cast(dtypes.INDEX, inner):
                 return self.expr(wide)
-        return self._rewrite("cast", Cast(expr.dtype, inner))
+        new = Cast(expr.dtype, inner)
+        if dtypes.is_int(expr.dtype) and dtypes.is_float(inner.dtype) and dtypes.lanes(expr.dtype) == 1:
+            low, high = self.facts.interval(new)
+            if low == high:
+                return Const(low, expr.dtype)
+        return self._rewrite("cast", new)
 
 
 _METHODS: Mapping[type[Expr], Callable[[Any, Any], Expr]] = {

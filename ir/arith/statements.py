@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..expr import TRUE, Const, Expr, Load, Undef, conjuncts
+from ..expr import TRUE, Const, Expr, Load, Undef, conjuncts, free_variables
 from ..node import rebuild, walk
 from ..statements import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from .intervals import Facts, negate
@@ -90,6 +90,8 @@ def _let(stmt: Let, s: Simplifier) -> Stmt:
     body = simplify_stmt(stmt.body, s.facts.binding(stmt.var, value))
     if is_empty(body):
         return NOTHING
+    if stmt.var not in free_variables(body):
+        return body
     return stmt if value is stmt.value and body is stmt.body else Let(stmt.var, value, body)
 
 
@@ -109,6 +111,14 @@ def _block(stmt: Block, s: Simplifier) -> Stmt:
 def _leaf(stmt: Stmt, s: Simplifier) -> Stmt:
     new: Stmt = rebuild(stmt, lambda e: s.expr(e) if isinstance(e, Expr) else e)
     return new
+
+
+def _store(stmt: Store, s: Simplifier) -> Stmt:
+    """A value that is stored where it was loaded from, in one statement, changes nothing."""
+    new = _leaf(stmt, s)
+    assert isinstance(new, Store)
+    value = new.value
+    return NOTHING if isinstance(value, Load) and (value.buffer, value.indices) == (new.buffer, new.indices) else new
 
 
 def _around(stmt: Allocate | Declare, s: Simplifier) -> Stmt:
@@ -138,7 +148,7 @@ _SIMPLIFY: dict[type[Stmt], Any] = {
     Let: _let,
     Attr: _attr,
     Block: _block,
-    Store: _leaf,
+    Store: _store,
     Evaluate: _leaf,
     Assume: lambda stmt, _: stmt,  # what is assumed stays as it was written, for those who look for it
     Allocate: _around,

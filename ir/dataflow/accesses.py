@@ -18,6 +18,7 @@ from ..expr import (
     Broadcast,
     Buffer,
     Call,
+    Cast,
     Const,
     Expr,
     LetExpr,
@@ -243,7 +244,10 @@ def _scalar(expr: Any, lane: Expr, width: int) -> Any:
         return binary("+", _scalar(expr.base, lane, width), binary("*", _scalar(expr.stride, lane, width), step))
     if isinstance(expr, Broadcast):
         return _scalar(expr.value, lane, width)
-    return rebuild(expr, lambda child: _scalar(child, lane, width))
+    new = rebuild(expr, lambda child: _scalar(child, lane, width))
+    if isinstance(new, (Cast, Call)) and dtypes.lanes(new.dtype) == width:
+        return replace(new, dtype=dtypes.element(new.dtype))
+    return new
 
 
 def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, strict: bool = False) -> Expr:

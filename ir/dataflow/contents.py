@@ -19,14 +19,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..affine.guard import Unknown
+from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, access_map, is_affine, points
+from ..arith.simplify import simplify
 from ..caches import Recent
-from ..expr import Buffer, Const, Expr, Extent, Undef, Var, conjuncts
+from ..expr import Buffer, Const, Expr, Extent, Undef, Var, conjuncts, free_variables, in_type, substitute
 from ..node import walk
 from ..stmt import For
 from .accesses import Access, element_variables
-from .dependence import Event, common_loops, last_writers
+from .dependence import Event, IntMap, common_loops, last_writers
 from .instances import Program, Statement
 from .writers import Piece, Writer, check_contradictions, image, is_finite_value, pollution, writers
 
@@ -46,7 +47,8 @@ class Reading:
 class Held(ABC):
     """What the instances of a reading find, as sets of instances.
 
-    `values` are certain; in `undefined` the element may be undef, infinite or computed from
+    `values` are certain, numbers or, where exact dataflow finds them, expressions over the variables of the reader's
+    statement, which load nothing; in `undefined` the element may be undef, infinite or computed from
     such; in `missing` it may hold nothing at all.  Elsewhere it holds data.
     """
 
@@ -77,7 +79,8 @@ def held(
     found = [_restricted(w, only or {}) for w in writers(program, buffer)]
     if within is not None:
         found = [w for w in found if within.var in _before(w, read)]
-    return _Polluted(program, read, _ByDataflow(read, found) if exact else _by_images(read, found))
+    scalars = frozenset(program.func.scalars)
+    return _Polluted(program, read, _ByDataflow(read, found, scalars) if exact else _by_images(read, found))
 
 
 def _by_images(read: Reading, found: Sequence[Writer]) -> Held:
@@ -107,7 +110,7 @@ def _restricted(writer: Writer, only: Removed) -> Writer:
 
 def _numbers(values: Sequence[tuple[Expr, IntSet]]) -> Iterator[IntSet]:
     """The instances that surely find a number; where undef is certain, what is found may be anything."""
-    return (where for value, where in values if not isinstance(value, Undef))
+    return (where for value, where in values if isinstance(value, Const))
 
 
 # ---------------------------------------------------------------- by images
@@ -309,7 +312,7 @@ def _marks(read: Reading, writer: Writer, loops: tuple[Var, ...]) -> tuple[Var, 
 class _ByDataflow(Held):
     """Everything from one run of exact dataflow."""
 
-    def __init__(self, read: Reading, found: Sequence[Writer]) -> None:
+    def __init__(self, read: Reading, found: Sequence[Writer], scalars: frozenset[Var]) -> None:
         if not all(is_affine(g, frozenset(read.statement.variables)) for g in read.access.guards):
             raise Unknown("the condition of the read is not affine")
         everything = points(read.domain)
@@ -324,8 +327,10 @@ class _ByDataflow(Held):
             relation = flow.of(sink, source)
             for piece in writer.pieces if relation is not None else ():
                 assert relation is not None
-                key = piece.value if isinstance(piece.value, (Const, Undef)) else None
                 stored = points(writer.domain.where(*piece.conditions))
+                key = piece.value
+                if key is not None and not isinstance(key, (Const, Undef)):
+                    key = _for_reader(key, read.statement, relation, stored, scalars)
                 reached[key] = reached.get(key, nothing).union(relation.into(stored))
         self.values = tuple(_certain_values(reached, self.missing))
         self.undefined = nothing
@@ -334,6 +339,27 @@ class _ByDataflow(Held):
                 self.undefined = self.undefined.union(where)
         for where in _numbers(self.values):
             self.undefined = self.undefined.subtract(where)
+
+
+def _for_reader(
+    value: Expr, reader: Statement, relation: IntMap, stored: IntSet, scalars: frozenset[Var]
+) -> Expr | None:
+    """What instances in `stored` write, as an expression over the variables of the reader that finds it.
+
+    None where an instance of the reader does not tell the writer's, or the value takes what only the writer sees.
+    """
+    used = free_variables(value) - scalars
+    if not used:
+        return value
+    try:
+        sources = relation.sources(stored)
+    except NotAffine:
+        return None
+    if sources is None or not used <= sources.keys():
+        return None
+    there = {var: in_type(sources[var], var.dtype) for var in used}
+    new: Expr = simplify(substitute(value, there), reader.bounds, strict=True)
+    return new
 
 
 def _certain_values(reached: Mapping[Expr | None, IntSet], missing: IntSet) -> Iterator[tuple[Expr, IntSet]]:

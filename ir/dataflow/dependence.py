@@ -23,6 +23,7 @@ from typing import Any
 
 import islpy as isl
 
+from ..affine.from_isl import Reader
 from ..affine.guard import NotAffine, Unknown, question
 from ..affine.sets import Domain, IntSet, access_map, box, points
 from ..caches import cached
@@ -237,6 +238,24 @@ class IntMap:
         with question():
             plain = self.isl.reset_tuple_id(isl.dim_type.in_).reset_tuple_id(isl.dim_type.out)
             return IntSet(self.source, plain.intersect_range(target.isl).domain())
+
+    def sources(self, target: IntSet) -> dict[Var, Expr] | None:
+        """The writer's variables in `target` in terms of the reader's; None where several instances are related.
+
+        Raises NotAffine where they are no expressions that stay within 64 bits.
+        """
+        with question():
+            plain = self.isl.reset_tuple_id(isl.dim_type.in_).reset_tuple_id(isl.dim_type.out)
+            plain = plain.intersect_range(target.isl)
+            if not plain.is_single_valued():
+                return None
+            domain, pieces, reader = plain.domain(), isl.PwMultiAff.from_map(plain), Reader(self.source)
+            found = {
+                var: reader.value(pieces.get_pw_aff(k).coalesce().gist(domain), domain)
+                for k, var in enumerate(self.target)
+            }
+            IntSet(self.source, domain).check_exact(*found.values())
+            return found
 
     def pairs(self) -> IntSet:
         """The relation as a set over both; the writer's variables have a prime."""

@@ -24,10 +24,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import dtypes
+from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.constants import is_finite_constant, neutral, rounded
-from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Undef, Var, const
+from ..arith.simplify import simplify
+from ..expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Undef,
+    Var,
+    binary,
+    const,
+    reads_memory,
+    substitute,
+)
 from ..node import children, walk
+from ..stmt import Store
 from .accesses import Access
 from .contents import Held, Reading, Removed, held
 from .instances import Program, Statement
@@ -40,7 +59,8 @@ LARGEST_CELLS = 16
 class Cell:
     """Instances on which the loads in `known` hold these values, and those in `finite` finite ones.
 
-    `held` is what the element holds that the statement stores to, if that is known; `decided`
+    `held` is what the element holds that the statement stores to, if that is known: a number, or an expression over
+    the statement's variables; `decided`
     says of conditions in the expressions whether they hold.
     """
 
@@ -79,13 +99,14 @@ def cells(
         assert isinstance(access.node, Load)
         if len(parts) > LARGEST_CELLS:
             break
+        numbers = [(value, where) for value, where in contents.values if isinstance(value, (Const, Undef))]
         parts = [
             replace(cell, instances=where, known=cell.known if value is None else {**cell.known, access.node: value})
             for cell in parts
-            for where, value in _cut(cell.instances, contents)
+            for where, value in _cut(cell.instances, numbers)
         ]
     if own is not None:
-        parts = [replace(p, instances=w, held=value) for p in parts for w, value in _cut(p.instances, own)]
+        parts = [replace(p, instances=w, held=value) for p in parts for w, value in _cut(p.instances, own.values)]
     scalars = frozenset(program.func.scalars)
     return tuple(replace(p, finite=_finite(p, found), scalars=scalars, strict=program.func.is_strict) for p in parts)
 
@@ -115,11 +136,11 @@ def _held(program: Program, part: Part, access: Access, only: Removed | None, ex
     return held(program, Reading(statement, access, domain.where(*guards)), only, exact)
 
 
-def _cut(instances: IntSet, contents: Held) -> list[tuple[IntSet, Expr | None]]:
+def _cut(instances: IntSet, values: Sequence[tuple[Expr, IntSet]]) -> list[tuple[IntSet, Expr | None]]:
     """The parts of `instances` on which one value is held, and the rest."""
     parts: list[tuple[IntSet, Expr | None]] = []
     rest = instances
-    for value, where in contents.values:
+    for value, where in values:
         own = instances.intersect(where)
         if not own.is_empty():
             parts.append((own, value))
@@ -316,7 +337,50 @@ def is_silent(statement: Statement, cell: Cell, old: Expr | None = None, appears
         return True
     if holds_undef:
         return appears
-    return cell.held is not None and _same(value, cell.held, cell.strict)
+    if cell.held is not None and _same(value, cell.held, cell.strict):
+        return True
+    return _is_there(statement, value, cell)
+
+
+def _is_there(statement: Statement, value: Expr, cell: Cell) -> bool:
+    """Whether the element that is stored to is the one that the value is loaded from, or holds an equal expression.
+
+    Both are compared over the variables of the statement, of which those that have but one value in the cell are
+    that number: ``A[0] = A[0] + i * i`` is ``A[0] = A[0]`` where ``i == 0``.
+    """
+    store = statement.stmt
+    assert isinstance(store, Store)
+    if cell.held is None and all(load.buffer != store.buffer for load in walk(value) if isinstance(load, Load)):
+        return False
+    try:
+        pinned = {var: const(number, var.dtype) for var, number in cell.instances.fixed().items()}
+    except Unknown:
+        return False
+
+    def there(expr: Expr) -> Expr:
+        plain: Expr = statement.resolve(expr, strict=True)
+        return simplify(substitute(plain, pinned), statement.bounds, strict=True) if pinned else plain
+
+    plain = there(value)
+    if isinstance(plain, Load) and plain.buffer == store.buffer:
+        pairs = zip(plain.indices, map(there, store.indices), strict=True)
+        return all(_equal_in(a, b, cell.instances) for a, b in pairs)
+    if cell.held is None or isinstance(cell.held, Undef) or plain.dtype != cell.held.dtype or reads_memory(plain):
+        return False
+    held = simplify(substitute(cell.held, pinned), statement.bounds, strict=True) if pinned else cell.held
+    return _equal_in(plain, held, cell.instances) and not any(isinstance(n, Undef) for n in walk(plain))
+
+
+def _equal_in(a: Expr, b: Expr, instances: IntSet) -> bool:
+    """Whether two expressions have one value at every point of a set; of floats, whether they are the same."""
+    if a == b:
+        return True
+    if not (dtypes.is_int(a.dtype) and a.dtype == b.dtype) or reads_memory(a) or reads_memory(b):
+        return False
+    try:
+        return instances.where(binary("!=", a, b)).is_empty()
+    except (NotAffine, Unknown):
+        return False
 
 
 def _same(a: Expr, b: Expr, strict: bool) -> bool:

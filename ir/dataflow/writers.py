@@ -16,12 +16,14 @@ from .. import dtypes
 from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.constants import is_finite_constant
 from ..arith.intervals import negate
+from ..arith.simplify import simplify
 from ..caches import cached
 from ..expr import (
     FALSE,
     Binary,
     Buffer,
     Call,
+    Cast,
     Const,
     Expr,
     LetExpr,
@@ -32,6 +34,7 @@ from ..expr import (
     binary,
     conjuncts,
     free_variables,
+    in_type,
 )
 from ..layout.layout import Layout
 from ..node import walk
@@ -150,6 +153,13 @@ def _pieces(value: Expr, conditions: tuple[Expr, ...], known: frozenset[Var]) ->
             yield from _pieces(then, conditions + conjuncts(cond), known)
             yield from _pieces(orelse, conditions + conjuncts(negate(cond)), known)
             return
+    if isinstance(value, Cast) and not isinstance(value.a, (Const, Undef)):
+        inner = list(_pieces(value.a, conditions, known))
+        if len(inner) > 1:
+            for piece in inner:
+                cast = None if piece.value is None else Cast(value.dtype, piece.value)
+                yield Piece(piece.conditions, cast if cast is None else simplify(cast, strict=True))
+            return
     if any(isinstance(n, Undef) for n in walk(value)):
         yield Piece(conditions, Undef(value.dtype))
     elif isinstance(value, Const) or not any(isinstance(n, (Load, Call)) for n in walk(value)):
@@ -186,11 +196,22 @@ def _implication(cond: Expr) -> tuple[tuple[Expr, ...], Binary | None]:
     held = equations[0]
     if not (isinstance(held, Binary) and held.op == "=="):
         return (), None
+    held = _widened(held)
     if isinstance(held.b, Load) and not isinstance(held.a, Load):
         held = Binary("==", held.b, held.a)
     if not isinstance(held.a, Load) or any(isinstance(n, Load) for i in held.a.indices for n in walk(i)):
         return (), None
     return tuple(negate(p) for p in parts if p is not equations[0]), held
+
+
+def _widened(equation: Binary) -> Binary:
+    """``cast(A[p]) == v`` of an integer that a wider type holds as ``A[p] == cast(v)``: `v` is one of its numbers."""
+    for a, b in ((equation.a, equation.b), (equation.b, equation.a)):
+        if not isinstance(a, Cast) or not isinstance(a.a, Load) or dtypes.lanes(a.dtype) > 1:
+            continue
+        if dtypes.is_int(a.dtype) and dtypes.is_int(a.a.dtype) and dtypes.widens(a.a.dtype, a.dtype):
+            return Binary("==", a.a, in_type(b, a.a.dtype))
+    return equation
 
 
 def _disjuncts(cond: Expr) -> tuple[Expr, ...]:

@@ -68,8 +68,10 @@ class HoistConditional(Flag):
     IF_ELSE_EXPR = auto()
     """Conditions of ``if_then_else``."""
     BOOLEAN_EXPRESSION = auto()
-    """Whatever is of type bool, parts of conditions included."""
-    ALL = IF_ELSE_STMT | IF_ELSE_EXPR | BOOLEAN_EXPRESSION
+    """Other expressions of type bool, and parts of conditions, which are split so, or whole ones of statements."""
+    USING_BLOCK_VAR = auto()
+    """Also those of the kinds above that depend on a thread."""
+    ALL = IF_ELSE_STMT | IF_ELSE_EXPR | BOOLEAN_EXPRESSION | USING_BLOCK_VAR
 
 
 class HoistLetBinding(Flag):
@@ -124,11 +126,14 @@ class Hoister:
         undefined: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         self.conditionals, self.lets, self.taken, self.undefined = conditionals, lets, taken, undefined
+        self.threads: frozenset[str] = frozenset()
         self.kept: dict[Kept, None] = {}
         self.room = LARGEST
 
     def run(self, stmt: Stmt, place: Context) -> Stmt:
         """`stmt`, which stands at `place`, with everything hoisted that may be."""
+        if isinstance(stmt, For) and stmt.thread:
+            self.threads |= {stmt.var.name}
         if isinstance(stmt, For) and stmt.kind != "thread_binding":
             lifted = self._lifted(stmt, place)
             if lifted is not None:
@@ -138,7 +143,7 @@ class Hoister:
     def _lifted(self, loop: For, place: Context) -> Stmt | None:
         """The loop with one condition or binding moved out; None if there is none to move."""
         for found in self._candidates(loop, place):
-            reason = _obstacle(found, loop) or self._undecided(found)
+            reason = _obstacle(found, loop) or self._by_thread(found) or self._undecided(found)
             if reason:
                 self.kept[Kept(found.inside, loop.var.name, reason)] = None
             elif found.binding is not None:
@@ -197,8 +202,10 @@ class Hoister:
                 if wanted in self.lets:
                     yield found
                 continue
-            is_wanted = found.kind is not None and found.kind in self.conditionals
-            if not is_wanted and HoistConditional.BOOLEAN_EXPRESSION not in self.conditionals:
+            kinds = found.kind or HoistConditional.BOOLEAN_EXPRESSION
+            if kinds is HoistConditional.IF_ELSE_STMT:
+                kinds |= HoistConditional.BOOLEAN_EXPRESSION
+            if not kinds & self.conditionals:
                 continue
             required = [let for let in found.lets if let.var in variables(found.expr)]
             if required and HoistLetBinding.REQUIRED_BY_CONDITION in self.lets:
@@ -214,6 +221,13 @@ class Hoister:
         free = replace(found, expr=whole, bound=found.bound - {let.var for let in found.lets if let.var is not None})
         if not _obstacle(free, loop):
             yield from (let for let in found.lets if let in lets or any(let.var in variables(x.expr) for x in lets))
+
+    def _by_thread(self, found: Candidate) -> str:
+        """Whether a thread would decide, although that was not asked for."""
+        used = {v.name for v in variables(found.expr)} & self.threads
+        if not used or found.binding is not None or HoistConditional.USING_BLOCK_VAR in self.conditionals:
+            return ""
+        return f"it depends on the thread `{min(used)}`, and conditions of threads were not asked for"
 
     def _undecided(self, found: Candidate) -> str:
         """Whether something that only was computed with would decide, although it may be undef."""
@@ -300,7 +314,7 @@ def _below(node: Stmt, view: _View) -> Iterator[Candidate]:
         yield from _below(node.body, replace(runs, bound=view.bound | {node.var}))
     elif isinstance(node, If):
         yield view.candidate(node.cond, HoistConditional.IF_ELSE_STMT)
-        yield from _in_expression(node.cond, view, True)
+        yield from _parts_of(node.cond, view)
         for branch in (node.then, node.orelse):
             if branch is not None:
                 yield from _below(branch, view.unsure())
@@ -323,7 +337,7 @@ def _below(node: Stmt, view: _View) -> Iterator[Candidate]:
 
 def _in_block(block: Block, view: _View) -> Iterator[Candidate]:
     yield view.candidate(block.predicate, HoistConditional.IF_ELSE_STMT)
-    yield from _in_expression(block.predicate, view, True)
+    yield from _parts_of(block.predicate, view)
     inner = view if block.predicate == TRUE else view.unsure()
     env = dict(view.env)
     for item in block.iters:
@@ -336,6 +350,12 @@ def _in_block(block: Block, view: _View) -> Iterator[Candidate]:
     yield from _below(block.body, inner)
 
 
+def _parts_of(cond: Expr, view: _View) -> Iterator[Candidate]:
+    """The candidates in a condition, without the condition itself, which is one of its own kind."""
+    found = _in_expression(cond, view, True)
+    yield from (one for one in found if one.inside is not cond)
+
+
 def _in_expression(expr: Expr, view: _View, decides: bool) -> Iterator[Candidate]:
     """The candidates in an expression, whose value `decides` something or is only computed with."""
     if dtypes.is_bool(expr.dtype) and dtypes.lanes(expr.dtype) == 1 and not isinstance(expr, Const):
@@ -343,7 +363,7 @@ def _in_expression(expr: Expr, view: _View, decides: bool) -> Iterator[Candidate
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, a, b = expr.args
         yield view.candidate(cond, HoistConditional.IF_ELSE_EXPR)
-        yield from _in_expression(cond, view, True)
+        yield from _parts_of(cond, view)
         yield from _in_expression(a, view.unsure(), decides)
         yield from _in_expression(b, view.unsure(), decides)
         return

@@ -1,90 +1,227 @@
-"""Loads whose value an assumption tells become that value.
+"""Loads whose value is known, because it was assumed or stored, become that value.
 
 ::
 
-    assume(B[0] == 0);  if A[0] == B[0]: S     ->  assume(B[0] == 0);  if A[0] == 0: S
+    assume(B[0] == 0);  if A[0] == B[0]: S                    ->  assume(B[0] == 0);  if A[0] == 0: S
+    A[0] = 5;  A[0] = A[0] + 7                                ->  A[0] = 5;  A[0] = 5 + 7
+    for i: A[i] = i;  for j: if A[j] < 100: S                 ->  for i: A[i] = i;  for j: S
 
 The value is taken where every instance that evaluates the load finds it (`contents.held`),
 so a write in between, or in an earlier iteration of a loop around both, invalidates it.
-Only memories that some assumption speaks of are looked at: a value that was stored is
-left to whoever reads it.  Source: RFC 0077, "Enhancement - Simplify".
+
+1. A number takes the place of the load.
+2. So does another expression, over loops that are visible at the load, where it is no longer than the load.
+3. A comparison that what is known decides, at every instance that evaluates it, becomes true or false.
+
+What was only stored is looked for where it costs little: in memories that at most `MOST_WRITERS` statements write,
+and for at most `MOST_LOADS` loads at a time; more are left, which is said at the debug level.
+Source: RFC 0077, "Enhancement - Simplify".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
-from ..affine.sets import points
-from ..dataflow.accesses import Access
+from ..affine.sets import Domain, is_affine, points
+from ..arith.simplify import simplify
+from ..dataflow.accesses import Access, own_expressions
 from ..dataflow.contents import held, reading
 from ..dataflow.instances import Program, Statement, instances
-from ..dataflow.writers import Contradiction
-from ..expr import Const, Expr, Load
+from ..dataflow.writers import Contradiction, writers
+from ..expr import COMPARISONS, Binary, Call, Const, Expr, Load, Not, Undef, Var, const, free_variables, substitute
+from ..functions import LOAD_WITHIN, MASKED_LOAD, PREFETCH
 from ..node import rebuild, walk
-from ..stmt import Assume, PrimFunc, Stmt, memories_read
+from ..stmt import Assume, Block, For, PrimFunc, Stmt, memories_read
 from .positions import Position, at, position, with_statement
 from .renaming import distinct
 
+MOST_WRITERS = 8  # statements that write a memory whose contents are asked for, a choice
+MOST_LOADS = 64  # that are asked for in one round, a choice
+
+_log = logging.getLogger(__name__)
+
 
 def with_known_loads(func: PrimFunc, within: Stmt) -> PrimFunc:
-    """The function with loads at or below `within` replaced by what is assumed of them."""
+    """The function with loads at or below `within` replaced by what is known of them, and comparisons decided by it."""
     root = position(func.body, within)
-    assumptions = (s.cond for s in walk(func.body) if isinstance(s, Assume))
-    spoken = frozenset(name for cond in assumptions for name in memories_read(cond))
-    if not spoken:
-        return func
     func = distinct(func)
     program = instances(func)
+    assumptions = (s.cond for s in walk(func.body) if isinstance(s, Assume))
+    contents = _Contents(program, frozenset(name for cond in assumptions for name in memories_read(cond)))
     for statement in program.below(at(func.body, root)):
         place = position(program.func.body, statement.stmt)
-        for load, value in _known(program, statement, spoken):
-            func = _replaced(func, place, load, value)
+        for old, value in _known(contents, statement):
+            func = _replaced(func, place, old, value)
+    if contents.left:
+        _log.debug("%s: %d loads were not looked up, as %d were before", func.name, contents.left, MOST_LOADS)
     return func
 
 
-def _known(program: Program, statement: Statement, spoken: frozenset[str]) -> Iterator[tuple[Load, Const]]:
-    """Loads of a statement with the one constant that all evaluations of them find.
+@dataclass
+class _Contents:
+    """What loads of a program find; `spoken` are the memories that assumptions speak of."""
 
-    An assumption does not tell the sign of a zero, which counts in a strict function.
-    """
-    by_load: dict[Load, list[Access]] = {}
-    for access in statement.reads:
-        if isinstance(access.node, Load) and access.buffer.memory in spoken:
-            by_load.setdefault(access.node, []).append(access)
-    for load, found in by_load.items():
-        values = {_value(program, statement, access) for access in found}
-        value = values.pop()
-        if values or value is None or value.dtype != load.dtype:
-            continue
-        if program.func.is_strict and dtypes.is_float(value.dtype) and value.value == 0:
-            continue
-        yield load, value
+    program: Program
+    spoken: frozenset[str]
+    asked: int = 0
+    left: int = 0
+    found: dict[tuple[int, Access], Expr | None] = field(default_factory=dict)
 
+    def value(self, statement: Statement, access: Access) -> Expr | None:
+        """The one value that every instance finds, over the variables of the statement; None if unknown."""
+        key = (statement.number, access)
+        if key not in self.found:
+            self.found[key] = self._value(statement, access) if self._asks(access) else None
+        return self.found[key]
 
-def _value(program: Program, statement: Statement, access: Access) -> Const | None:
-    read = reading(statement, access)
-    try:
-        everything = points(read.domain)
-        if everything.is_empty():
+    def _asks(self, access: Access) -> bool:
+        if access.buffer.memory in self.spoken:
+            return True
+        if access.whole:
+            return False
+        known = writers(self.program, access.buffer)
+        if len(known) > MOST_WRITERS or not any(p.value is not None for w in known for p in w.pieces):
+            return False
+        self.asked += 1
+        self.left += self.asked > MOST_LOADS
+        return self.asked <= MOST_LOADS
+
+    def _value(self, statement: Statement, access: Access) -> Expr | None:
+        """An assumption does not tell the sign of a zero, which counts in a strict function."""
+        read = reading(statement, access)
+        try:
+            everything = points(read.domain)
+            if everything.is_empty():
+                return None
+            for value, where in held(self.program, read, exact=True).values:
+                if not isinstance(value, Undef) and everything.is_subset(where):
+                    break
+            else:
+                return None
+        except (NotAffine, Unknown, Contradiction):
             return None
-        for value, where in held(program, read, exact=True).values:
-            if isinstance(value, Const) and everything.is_subset(where):
-                return value
-    except (NotAffine, Unknown, Contradiction):
+        if not isinstance(access.node, Load) or value.dtype != access.node.dtype:
+            return None
+        if isinstance(value, Const) and dtypes.is_float(value.dtype):
+            tells = not (self.program.func.is_strict and value.value == 0)
+            return value if tells and value.value == value.value else None
+        return value
+
+
+def _known(contents: _Contents, statement: Statement) -> Iterator[tuple[Expr, Expr]]:
+    """Loads and comparisons of a statement with what all evaluations of them come to."""
+    by_load: dict[Load, set[Expr | None]] = {}
+    for access in statement.reads:
+        if isinstance(access.node, Load):
+            by_load.setdefault(access.node, set()).add(contents.value(statement, access))
+    values = {load: found.pop() for load, found in by_load.items() if len(found) == 1}
+    known = {load: value for load, value in values.items() if value is not None}
+    if not known:
+        return
+    for compared in dict.fromkeys(n for e, _ in own_expressions(statement.stmt) for n in walk(e)):
+        if isinstance(compared, Binary) and compared.op in COMPARISONS:
+            truth = _decided(statement, compared, known)
+            if truth is not None:
+                yield compared, const(truth)
+    visible = _visible(statement)
+    for load, value in known.items():
+        here = value if isinstance(value, Const) else _here(value, visible)
+        if here is not None and _size(here) <= _size(load):
+            yield load, here
+
+
+def _decided(statement: Statement, compared: Binary, known: Mapping[Load, Expr]) -> bool | None:
+    """What a comparison comes to at every instance that evaluates it; None if that differs, or is unknown."""
+    if dtypes.lanes(compared.dtype) > 1 or not dtypes.is_int(compared.a.dtype):
         return None
-    return None
+    loads = {n for n in walk(compared) if isinstance(n, Load)}
+    if not loads or not loads <= known.keys():
+        return None
+    accesses = [a for a in statement.loads(compared) if isinstance(a.node, Load)]
+    guards = frozenset.intersection(*(frozenset(a.guards) for a in statement.reads if a.node in loads))
+    resolved = {load: statement.resolve(load) for load in loads}
+    if len(accesses) != len(loads):
+        return None
+    cond = simplify(_swapped(statement.resolve(compared), {resolved[n]: known[n] for n in loads}), statement.bounds)
+    if isinstance(cond, Const):
+        return bool(cond.value)
+    variables = frozenset(statement.variables)
+    if not is_affine(cond, variables):
+        return None
+    domain: Domain = statement.domain.where(*(g for g in guards if is_affine(g, variables)))
+    try:
+        everywhere = points(domain)
+        if everywhere.where(Not(cond)).is_empty():
+            return True
+        return False if everywhere.where(cond).is_empty() else None
+    except (NotAffine, Unknown):
+        return None
 
 
-def _replaced(func: PrimFunc, place: Position, load: Load, value: Const) -> PrimFunc:
-    """The function with `load` replaced in the expressions that the statement at `place` evaluates itself."""
+def _swapped(expr: Any, values: Mapping[Expr, Expr]) -> Any:
+    if isinstance(expr, Load) and expr in values:
+        return values[expr]
+    return rebuild(expr, lambda child: _swapped(child, values) if isinstance(child, Expr) else child)
+
+
+def _visible(statement: Statement) -> Mapping[Var, Var | None]:
+    """The variables of a statement, with what they are called where it stands; None for those that a block hides.
+
+    In a block with iterators a loop is visible as the iterator that is bound to it.
+    """
+    blocks = [s for s in statement.path if isinstance(s, Block) and s.iters and s is not statement.stmt]
+    if not blocks:
+        return {v: None if v == statement.lane else v for v in statement.variables}
+    around = {loop.var for loop in statement.loops}
+    names: dict[Var, Var | None] = dict.fromkeys(statement.variables)
+    inner = list(statement.path).index(blocks[-1])
+    own = {s.var for s in statement.path[inner:] if isinstance(s, For)}
+    env = dict(statement.env)
+    for var in statement.variables:
+        if var in own or var not in around:
+            names[var] = None if var == statement.lane else var
+    for item in blocks[-1].iters:
+        bound = env.get(item.var)
+        if isinstance(bound, Var) and names.get(bound, bound) is None and bound.dtype == item.var.dtype:
+            names[bound] = item.var
+    return names
+
+
+def _here(value: Expr, visible: Mapping[Var, Var | None]) -> Expr | None:
+    """`value` in the names that are visible; None where one of its variables is not."""
+    names: dict[Var, Expr] = {}
+    for var in free_variables(value):
+        name = visible.get(var, var)
+        if name is None:
+            return None
+        names[var] = name
+    result: Expr = substitute(value, names)
+    return result
+
+
+def _size(expr: Expr) -> int:
+    return sum(1 for n in walk(expr) if isinstance(n, Expr))
+
+
+def _replaced(func: PrimFunc, place: Position, old: Expr, value: Expr) -> PrimFunc:
+    """The function with `old` replaced in the expressions that the statement at `place` evaluates itself."""
 
     def swap(node: Any) -> Any:
-        if node == load:
+        if node == old:
             return value
-        return rebuild(node, lambda child: swap(child) if isinstance(child, Expr) else child)
+        names_it = isinstance(node, Call) and node.name in (MASKED_LOAD, LOAD_WITHIN, PREFETCH)
+
+        def below(child: Any) -> Any:
+            if names_it and isinstance(child, Load):
+                return rebuild(child, lambda index: swap(index) if isinstance(index, Expr) else index)
+            return swap(child) if isinstance(child, Expr) else child
+
+        return rebuild(node, below)
 
     def own(child: Any) -> Any:
         return child if isinstance(child, Stmt) else swap(child)

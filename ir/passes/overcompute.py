@@ -52,7 +52,7 @@ _PROVEN = 256  # programs with one condition less, each with the proof that it m
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why one condition stays (or is not put in), with the point where that would go wrong."""
+    """Why a condition is kept, or none is added: a sentence, and a point where the program would change."""
 
     cond: Expr
     harm: Harm

@@ -43,11 +43,13 @@ from ..expr import (
     Load,
     Ramp,
     Var,
+    as_expr,
     as_index,
     const,
     free_variables,
     substitute,
 )
+from ..extents import as_extent
 from ..layout import ranged
 from ..layout.index_map import IndexMap
 from ..layout.layout import Layout
@@ -95,9 +97,13 @@ class Change:
 
 
 def make_change(
-    old: Buffer, index_map: Any, pad_value: Any = None, physical_shape: Sequence[int] | None = None
-) -> Change:
-    """The change of `old` by a map (or its text, or a function).  Raises LayoutError, conditions 1 to 4."""
+    old: Buffer, index_map: Any, pad_value: Any = None, physical_shape: Sequence[int] | None = None,
+    multiples: Sequence[int] | None = None,
+) -> Change:  # fmt: skip
+    """The change of `old` by a map (or its text, or a function).  Raises LayoutError, conditions 1 to 4.
+
+    The image has its least extents, `physical_shape`, or the least ones that are `multiples` of numbers.
+    """
     made = index_map if isinstance(index_map, IndexMap) else _made(index_map, old.rank)
     if made.ndim != old.rank:
         raise LayoutError(f"(1) the map takes {made.ndim} indices, but `{old.name}` has {old.rank}")
@@ -107,6 +113,8 @@ def make_change(
     except ValueError as error:
         raise LayoutError(f"(2) {error}") from None
     shape = box if physical_shape is None else _physical(box, physical_shape)
+    if multiples is not None:
+        shape = _rounded(shape, multiples)
     new = replace(old, extents=shape, axis_separators=tuple(made.axis_separators))
     try:
         names = ranged.inverse(made, old.extents, shape)[0].variables
@@ -127,6 +135,17 @@ def _physical(box: tuple[Extent, ...], given: Sequence[int]) -> tuple[int, ...]:
     if len(shape) != len(least) or any(s < b for s, b in zip(shape, least, strict=True)):
         raise LayoutError(f"(3) the physical shape {shape} does not hold the image, which needs {least}")
     return shape
+
+
+def _rounded(shape: Sequence[Extent], multiples: Sequence[int]) -> tuple[Extent, ...]:
+    """Extents as the least multiples that hold them.  Raises LayoutError, condition 3."""
+    if len(multiples) != len(shape) or any(number < 1 for number in multiples):
+        raise LayoutError(f"(3) the {len(shape)} physical extents are multiples of as many numbers, which are at least "
+                          f"1, but got {list(multiples)}")  # fmt: skip
+    return tuple(
+        as_extent(simplify((as_expr(extent) + (number - 1)) // number * number)) if number > 1 else extent
+        for extent, number in zip(shape, multiples, strict=True)
+    )
 
 
 def _made(value: Any, ndim: int) -> IndexMap:

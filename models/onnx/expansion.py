@@ -9,6 +9,7 @@ import onnx
 from onnx import AttributeProto, helper, inliner
 
 from ..operators import BUILDERS
+from .bodies import own_body
 from .graph import ModelGraph, ModelNode, model_node, node_of, with_names
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training")
@@ -19,6 +20,8 @@ def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
 
     Where more than the first result is wanted, the body is taken: builders mostly make only that.
     """
+    if (found := own_body(node, graph)) is not None:
+        return found
     has_builder = (node.domain, node.op) in BUILDERS and not any(node.outputs[1:])
     return None if has_builder else body_of(node, graph)
 

@@ -74,6 +74,8 @@ def resolve(model: ModelProto, weights: Weights, inputs: Given) -> ModelGraph:
         model = inlined(model)
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
     newest = onnx.defs.onnx_opset_version()
+    if opsets.get("", OLDEST) < OLDEST and _are_of_oldest(model.graph, opsets[""]):
+        opsets[""] = OLDEST
     if not OLDEST <= opsets.get("", OLDEST) <= newest:
         raise ModelProblem(
             f"the model uses version {opsets['']} of ONNX's operators; versions {OLDEST} to {newest} are read. "
@@ -82,6 +84,17 @@ def resolve(model: ModelProto, weights: Weights, inputs: Given) -> ModelGraph:
     graph = ModelGraph(model.graph.name or "network", (), (), {}, {}, [], opsets, ir_version=model.ir_version)
     _Resolver(graph, weights).run(model.graph, inputs)
     return graph
+
+
+def _are_of_oldest(graph: GraphProto, version: int) -> bool:
+    """Whether all operators of a graph of an older version are still defined so in the oldest that is read."""
+    return version > 0 and not any(
+        node.domain not in ("", "ai.onnx")
+        or not onnx.defs.has(node.op_type, OLDEST, "")
+        or onnx.defs.get_schema(node.op_type, OLDEST, "").since_version > version
+        or any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+        for node in graph.node
+    )
 
 
 class _Resolver:
@@ -193,6 +206,7 @@ class _Resolver:
         if self._follows(node):
             return
         self._refuse_names(node)
+        node = self._with_empty_constants(node)
         known = {name: graph.constants[name] for name in node.reads if name in graph.constants}
         if node.op == "If" and not node.domain:
             self._if(node)
@@ -231,6 +245,17 @@ class _Resolver:
             if name and found is not None:
                 graph.types[name] = found
         graph.nodes.append(node)
+
+    def _with_empty_constants(self, node: ModelNode) -> ModelNode:
+        """The node with constants for inputs that have no elements, of which everything is known."""
+        graph = self.graph
+        empty = [n for n in dict.fromkeys(node.inputs) if n and n not in graph.constants and not graph.types[n].size]
+        if not empty:
+            return node
+        made = {name: graph.fresh(f"{name}/nothing") for name in empty}
+        for name, constant in made.items():
+            graph.constant(constant, np.empty(graph.types[name].shape, graph.types[name].dtype))
+        return replace(node, inputs=tuple(made.get(name, name) for name in node.inputs))
 
     def _refuse_names(self, node: ModelNode) -> None:
         """Raise ModelProblem for a node that reads what nothing computes, or writes what there is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from ...space.workloads.conv import Conv1d, Conv2d, Conv3d
 from ...space.workloads.conv_transpose import Transposed
 from ...space.workloads.depthwise import DepthwiseConv2d
 from ...space.workloads.precision import precision
+from ...space.workloads.text import Program, affine, element
 from .site import Builder, Built, Site
 
 SPACE = {1: "w", 2: "hw", 3: "dhw"}
@@ -108,4 +110,44 @@ def _conv_transpose(site: Site) -> Built:
     return [site.operator(text, [0, 1, *([2] if site.has(2) else [])])]
 
 
-BUILDERS: Mapping[tuple[str, str], Builder] = {("", "Conv"): _conv, ("", "ConvTranspose"): _conv_transpose}
+def _col2im(site: Site) -> Built:
+    """``y[n, c, i] = sum of x[n, (c, k), b]`` over taps k of blocks b with ``i = b stride + k dilation``."""
+    sizes, taps = site.integers(1), site.integers(2)
+    if sizes is None or taps is None or not is_float(site.dtype()):
+        return None
+    rank, (n, c) = len(sizes), site.result().shape[:2]
+    windows = geometry(site, tuple(taps))
+    counts = [
+        (size + front + end - span) // stride + 1
+        for size, front, end, span, stride in zip(
+            sizes, windows.front, windows.end, windows.spans, windows.strides, strict=True
+        )
+    ]
+    program = Program("col2im", precision(site.dtype()))
+    program.inputs([("x", site.shape())])
+    program.output("y", site.result().shape)
+    into = program.alloc("total", site.result().shape) if program.precision.is_mixed else "y"
+    names = ["n", "c", *(f"i{d}" for d in range(rank))]
+    conditions, tap, place = [], "0", "0"
+    for d in range(rank):
+        begin = affine(f"vi{d}", 1, f"vk{d}", -windows.dilations[d], -windows.front[d])
+        block = f"({begin}) // {windows.strides[d]}"
+        conditions.append(f"0 <= {begin} and {block} < {counts[d]}")
+        if windows.strides[d] > 1:
+            conditions.append(f"({begin}) % {windows.strides[d]} == 0")
+        tap, place = f"({tap}) * {taps[d]} + vk{d}", f"({place}) * {counts[d]} + {block}"
+    x = program.load("x", ["vn", f"vc * {math.prod(taps)} + {tap}", place])
+    point = [f"v{a}" for a in names]
+    y = element(into, point)
+    loops = [(a, e, "S") for a, e in zip(names, (n, c, *sizes), strict=True)]
+    value = f"T.if_then_else({' and '.join(conditions)}, {x}, {program.zero()})"
+    taken = [*loops, *((f"k{d}", taps[d], "R") for d in range(rank))]
+    program.add("col2im", taken, f"{y} = {y} + {value}", f"{y} = {program.zero()}")
+    if into != "y":
+        program.stages("y", into, [(a, e) for a, e, _ in loops], names, [("store", "{v}")])
+    return [site.operator(program.text(), [0])]
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {
+    ("", "Conv"): _conv, ("", "ConvTranspose"): _conv_transpose, ("", "Col2Im"): _col2im,
+}  # fmt: skip

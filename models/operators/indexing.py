@@ -93,6 +93,16 @@ def _gather_nd(site: Site) -> Built:
     return looked_up(site, "gather_nd", [*names[:batch], *taken, *rest])
 
 
+def _reverse_sequence(site: Site) -> Built:
+    """``y[t, b] = x[length[b] - 1 - t, b]`` for the first elements of each sequence, and ``x[t, b]`` for the others."""
+    shape, time, batch = site.shape(), site.axis("time_axis", 0), site.axis("batch_axis", 1)
+    index = point(len(shape))
+    here, length = f"T.Cast('int64', {index[time]})", f"T.Cast('int64', {element('places', [index[batch]])})"
+    place = f"T.Select({here} < {length}, {length} - T.int64(1) - {here}, {here})"
+    index[time] = f"T.min(T.max({place}, T.int64(0)), T.int64({shape[time] - 1}))"
+    return looked_up(site, "reverse_sequence", index)
+
+
 def _one_hot(site: Site) -> Built:
     """``y[a, d, b]`` is the second value where ``x[a, b]`` is d, counted from the end where it is negative."""
     result, dtype = site.result().shape, site.dtype()
@@ -129,5 +139,6 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "GatherElements"): _gather_elements,
     ("", "GatherND"): _gather_nd,
     ("", "OneHot"): _one_hot,
+    ("", "ReverseSequence"): _reverse_sequence,
     ("", "Trilu"): _trilu,
 }

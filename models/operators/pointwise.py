@@ -255,7 +255,9 @@ def _bit_shift(site: Site) -> Built:
 
 
 def _pow(site: Site) -> Built:
-    """Powers of floats; a constant exponent of a common kind needs no power function."""
+    """Powers of floats, and of integers by integers; a constant exponent of a common kind needs no power function."""
+    if is_int(site.dtype()) and is_int(site.dtype(1)):
+        return elementwise(site, "pow", lambda x, t: _whole_power(x[0], x[1], t, site.dtype(1)), [0, 1])
     if not is_float(site.dtype()):
         return None
     exponent = site.constant(1)
@@ -265,6 +267,22 @@ def _pow(site: Site) -> Built:
         if plain:
             return elementwise(site, "pow", lambda x, t: plain.format(x=x[0], one=literal(1.0, t)), [0])
     return elementwise(site, "pow", lambda x, t: f"T.pow({x[0]}, T.Cast({t!r}, {x[1]}))", [0, 1])
+
+
+def _whole_power(x: str, exponent: str, dtype: str, kind: str) -> str:
+    """The product of ``x^(2^i)`` for the bits i of the exponent; 0 for negative ones, but of 1 and -1.
+
+    Of an exponent no more than 6 bits count: all others give 0, 1 or -1, or what has left 64 bits.
+    """
+    one, zero = literal(1, dtype), literal(0, dtype)
+    power, factors = x, []
+    for bit in range(6):
+        is_set = f"T.bitwise_and({exponent}, {literal(1 << bit, kind)}) != {literal(0, kind)}"
+        factors.append(f"T.Select({is_set}, {power}, {one})")
+        power = f"({power}) * ({power})"
+    text = " * ".join(factors)
+    is_lost = f"{exponent} < {literal(0, kind)} and {x} * {x} != {one}"
+    return text if kind.startswith("u") else f"T.Select({is_lost}, {zero}, {text})"
 
 
 def _many(name: str, text: str, only: str = "fi") -> Builder:

@@ -1,4 +1,4 @@
-"""Reductions along any dimensions, running sums, and where the largest or smallest element stands."""
+"""Reductions along any dimensions, running sums and products, and where the largest or smallest element stands."""
 
 from __future__ import annotations
 
@@ -189,41 +189,49 @@ LONGEST_RUN = 1024
 """A running sum is a sum for each element, which is worth its square only where it is short; others run in order."""
 
 
-def _cumsum(site: Site) -> Built:
-    shape, dtype = site.shape(), site.dtype()
-    given = site.integers(1)
-    if not given or not (is_float(dtype) or is_int(dtype)) or not shape:
-        return None
-    axis = given[0] % len(shape)
-    if shape[axis] > LONGEST_RUN:
-        return _long_cumsum(site, axis)
-    types = plain(dtype) if is_int(dtype) else precision(dtype)
-    program = Program("cumsum", types)
-    program.inputs([("x", shape)])
-    program.output("y", shape)
-    target = program.alloc("total", shape) if types.is_mixed else "y"
+def _running(name: str, sign: str, start: int) -> Builder:
+    """Running sums or products: `sign` stands between elements, and `start` is what changes none."""
+
+    def build(site: Site) -> Built:
+        shape, dtype = site.shape(), site.dtype()
+        given = site.integers(1)
+        if not given or not (is_float(dtype) or is_int(dtype)) or not shape:
+            return None
+        axis = given[0] % len(shape)
+        types = plain(dtype) if is_int(dtype) else precision(dtype)
+        program = Program(name, types)
+        program.inputs([("x", shape)])
+        program.output("y", shape)
+        target = program.alloc("total", shape) if types.is_mixed else "y"
+        none = literal(start, types.accumulator)
+        if shape[axis] > LONGEST_RUN:
+            _in_order(site, program, target, axis, sign, none)
+        else:
+            _each(site, program, target, axis, sign, none)
+        if types.is_mixed:
+            names = letters(len(shape))
+            program.stages("y", target, list(zip(names, shape, strict=True)), names, [("store", "{v}")])
+        return [site.operator(program.text(), [0])]
+
+    return build
+
+
+def _each(site: Site, program: Program, target: str, axis: int, sign: str, none: str) -> None:
+    """``y[i] = x[0] + ... + x[i]`` for each i by itself; without the element itself up to ``x[i - 1]``."""
+    shape = site.shape()
     names = [f"v{a}" for a in letters(len(shape))]
     upper, lower = ("vr", names[axis]) if not site.attribute("reverse", 0) else (names[axis], "vr")
     order = "<" if site.attribute("exclusive", 0) else "<="
     x = program.load("x", [*names[:axis], "vr", *names[axis + 1 :]])
     y = element(target, names)
     loops = [(a, e, "S") for a, e in zip(letters(len(shape)), shape, strict=True)]
-    value = f"T.if_then_else({upper} {order} {lower}, {x}, {program.zero()})"
-    program.add("sums", [*loops, ("r", shape[axis], "R")], f"{y} = {y} + {value}", f"{y} = {program.zero()}")
-    program.stages(
-        "y", target, [(a, e) for a, e, _ in loops], [a for a, _, _ in loops], [("store", "{v}")] * types.is_mixed
-    )
-    return [site.operator(program.text(), [0])]
+    value = f"T.if_then_else({upper} {order} {lower}, {x}, {none})"
+    program.add("run", [*loops, ("r", shape[axis], "R")], f"{y} = {y} {sign} {value}", f"{y} = {none}")
 
 
-def _long_cumsum(site: Site, axis: int) -> Built:
+def _in_order(site: Site, program: Program, target: str, axis: int, sign: str, none: str) -> None:
     """``y[i + 1] = y[i] + x[i + 1]`` in the order of i; without the element itself ``y[i + 1] = y[i] + x[i]``."""
-    shape, dtype = site.shape(), site.dtype()
-    types = plain(dtype) if is_int(dtype) else precision(dtype)
-    program = Program("cumsum", types)
-    program.inputs([("x", shape)])
-    program.output("y", shape)
-    total = program.alloc("total", shape) if types.is_mixed else "y"
+    shape = site.shape()
     names, last = letters(len(shape)), shape[axis] - 1
     exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
 
@@ -231,17 +239,15 @@ def _long_cumsum(site: Site, axis: int) -> Built:
         place = f"{last} - ({index})" if reverse else index
         return [place if k == axis else f"v{a}{suffix}" for k, a in enumerate(names)]
 
-    first = program.zero() if exclusive else program.load("x", at("0", "0"))
+    first = none if exclusive else program.load("x", at("0", "0"))
     rows = [(f"{a}0", e, "S") for k, (a, e) in enumerate(zip(names, shape, strict=True)) if k != axis]
-    program.add("first", rows, f"{element(total, at('0', '0'))} = {first}")
+    program.add("first", rows, f"{element(target, at('0', '0'))} = {first}")
     step = f"v{names[axis]}1"
     loops = [(f"{a}1", e - (k == axis), "O" if k == axis else "S")
              for k, (a, e) in enumerate(zip(names, shape, strict=True))]  # fmt: skip
     x = program.load("x", at(step if exclusive else f"{step} + 1", "1"))
-    program.add("run", loops, f"{element(total, at(f'{step} + 1', '1'))} = {element(total, at(step, '1'))} + {x}")
-    if types.is_mixed:
-        program.stages("y", total, list(zip(names, shape, strict=True)), names, [("store", "{v}")])
-    return [site.operator(program.text(), [0])]
+    before = element(target, at(step, "1"))
+    program.add("run", loops, f"{element(target, at(f'{step} + 1', '1'))} = {before} {sign} {x}")
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {
@@ -257,5 +263,6 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "ReduceLogSumExp"): _log_sum_exp,
     ("", "ArgMax"): _arg("max"),
     ("", "ArgMin"): _arg("min"),
-    ("", "CumSum"): _cumsum,
+    ("", "CumSum"): _running("cumsum", "+", 0),
+    ("", "CumProd"): _running("cumprod", "*", 1),
 }

@@ -16,7 +16,7 @@ STEPS = frozenset((
 ))  # fmt: skip
 SUMS = frozenset((
     "Conv", "ConvTranspose", "DeformConv", "MatMul", "Gemm", "Einsum", "Attention", "AveragePool", "GlobalAveragePool",
-    "LpPool", "GlobalLpPool", "CumSum", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "LpPool", "GlobalLpPool", "CumSum", "CumProd", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum",
     "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare", "Softmax", "LogSoftmax", "LayerNormalization",
     "RMSNormalization", "GroupNormalization", "InstanceNormalization", "LpNormalization", "MeanVarianceNormalization",
     "LRN", "LSTM", "GRU", "RNN",

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BadRecord, DeviceMissing, TemporaryError
+from ...errors import BadRecord, DeviceMissing, TemporaryError, UsageError
 from ..records.record import Record
 from ..records.status import error_of
 from ..tasks.device import Device
@@ -124,11 +124,16 @@ class Diagnosis:
 def diagnose(record: Record, bench: Workbench | None = None, roof: Roof | None = None) -> Diagnosis:
     """Build `record` again for reading, and measure the limits of its device if that is here, unless `roof` has them.
 
-    Raises BadRecord for a record that does not build, DeviceMissing for one whose code cannot
-    be made on this machine, and TemporaryError where it took too long.
+    Raises UsageError for a record of many shapes, BadRecord for one that does not build, DeviceMissing for one whose
+    code cannot be made on this machine, and TemporaryError where it took too long.
     """
     here = device_for(record)
     task = Task(stored_work(record.workload, record.params, record.script), record.device, dict(record.interface))
+    if task.work.func.stated:
+        raise UsageError(
+            f"record {record.id} is of many shapes, each of which has its own work and traffic; `--trace`, "
+            "`--program`, `--lowered`, `--source` and `--assembly` show its code"
+        )
     with _bench(bench) as place:
         found = _built(place, record, compiled=True)
         same = here.key == record.device_key

@@ -28,6 +28,7 @@ from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES
 from ...ir.ranges import Values, alone_in, fixed, valued, values_of
 from ...ir.script.programs import Program
+from ...ir.text import extents_text
 from ...space.interface import PACKED_AHEAD
 from ...space.schedule import Schedule
 from ...space.workloads.taking import func_of as function
@@ -455,6 +456,15 @@ class RangedKernel(Kernel):
     def flops(self) -> int:
         """Each shape has its own: ``kernel.at(...).flops``."""
         return 0
+
+    def __repr__(self) -> str:
+        """What it takes and gives, with the names of its extents, and for which device."""
+        extents = {b.name: extents_text(b.extents) for b in self._func.buffers}
+        given, results = (
+            ", ".join(f"{a.name}: {a.dtype}[{extents.get(a.name, '')}]" for a in arguments)
+            for arguments in (self.inputs, self.outputs)
+        )
+        return f"<RangedKernel {self._func.name}({given}) -> {results} on {self._executable.target.name}>"
 
     def _of_call(self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None) -> Kernel:
         """The kernel of the extents that a call has."""

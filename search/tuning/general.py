@@ -3,7 +3,7 @@
 Most steps say nothing of extents, and are taken over; of those that do
 
     split([8, 16])                 is split([None, 16]), which rounds up
-    transform_layout(..., shape)   has the least shape that holds the image
+    transform_layout(..., shape)   has the least shape that holds the image, in multiples of the tiles that follow
     fuse(j, i), i an expression    is reorder(i, j), fuse(i, j), as the outermost alone may be one
 
 Names that differ from there on are followed.  A step without which the program is slower alone is left out where it is
@@ -12,12 +12,15 @@ refused; all proofs are made again, for all values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from math import prod
 from typing import Any
 
 from ...ir.expr import Const
+from ...ir.layout.index_map import IndexMap
 from ...ir.stmt import PrimFunc
 from ...space.errors import ScheduleError
+from ...space.primitives.buffers import buffer_of
 from ...space.schedule import ODD_ARGUMENTS, Schedule
 from ...space.tree import find_loop
 
@@ -37,11 +40,14 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc) -> Schedule:
     """
     own, made = Schedule(fixed), Schedule(func)
     renamed: dict[str, str] = {}
+    tiles = {prod(step[1]["factors"][k:]) for step in trace if step[0] == "split"
+             for k in range(1, len(step[1]["factors"]))}  # fmt: skip
     for name, arguments, *drawn in trace:
-        before = own.apply(name, arguments, *drawn)
         asked = _renamed(arguments, renamed)
+        least = _least_shape(own, arguments) if arguments.get("physical_shape") else None
+        before = own.apply(name, arguments, *drawn)
         try:
-            after = _applied(made, name, asked)
+            after = _applied(made, name, asked, None if least is None else _multiples(arguments, least, tiles))
         except ScheduleError:
             if name not in DISPENSABLE:
                 raise
@@ -50,10 +56,33 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc) -> Schedule:
     return made
 
 
-def _applied(schedule: Schedule, name: str, arguments: dict[str, Any]) -> Any:
-    """Apply the first form of a step that is accepted; what it returns.  Raises ScheduleError of the step itself."""
+def _least_shape(schedule: Schedule, arguments: dict[str, Any]) -> tuple[int, ...] | None:
+    """The least shape of the image of a layout."""
+    try:
+        old = buffer_of(schedule.func, arguments["block"], arguments["buffer"])
+        return IndexMap.parse(arguments["index_map"]).map_shape(old.shape)
+    except (ScheduleError, ValueError, KeyError):
+        return None
+
+
+def _multiples(arguments: dict[str, Any], least: Sequence[int], tiles: Collection[int]) -> list[int]:
+    """For each physical extent the number of which it is a multiple: 1, or a part of a tile that explains it best."""
+    found = []
+    for size, wanted in zip(least, arguments["physical_shape"], strict=True):
+        parts = sorted({part for tile in tiles for part in range(2, tile + 1) if tile % part == 0}, reverse=True)
+        found.append(next((part for part in parts if wanted > size and -(-size // part) * part == wanted), 1))
+    return found
+
+
+def _applied(
+    schedule: Schedule, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None = None
+) -> Any:
+    """Apply the first form of a step that is accepted; what it returns.  Raises ScheduleError of the step itself.
+
+    `multiples` are those of a layout's extents, where its shape is given in numbers.
+    """
     refused: ScheduleError | None = None
-    for steps in _forms(schedule.func, name, arguments):
+    for steps in _forms(schedule.func, name, arguments, multiples):
         before = dict(vars(schedule))
         try:
             results = [schedule.apply(*step) for step in steps]
@@ -68,10 +97,14 @@ def _applied(schedule: Schedule, name: str, arguments: dict[str, Any]) -> Any:
     raise refused
 
 
-def _forms(func: PrimFunc, name: str, arguments: dict[str, Any]) -> Iterator[list[Step]]:
+def _forms(
+    func: PrimFunc, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None
+) -> Iterator[list[Step]]:
     yield [[name, arguments]]
     if name == "split" and arguments["factors"][0] is not None:
         yield [[name, {**arguments, "factors": [None, *arguments["factors"][1:]]}]]
+    if name == "transform_layout" and multiples is not None:
+        yield [[name, {**arguments, "physical_shape": None, "multiples": list(multiples)}]]
     if arguments.get("physical_shape") is not None:
         yield [[name, {**arguments, "physical_shape": None}]]
     if name == "fuse":

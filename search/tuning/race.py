@@ -210,7 +210,7 @@ class Measuring(Protocol):
 
 
 def race_built(executor: Measuring, task: Task, entrants: Sequence[Entrant], terms: Terms) -> Race:
-    """Time kernels in turns; each is that of a record, or None's, the untuned program."""
+    """Time kernels in turns; an entrant is a record with its kernel, or None with that of the untuned program."""
     result, kernels = Race(), [kernel for _, kernel in entrants]
     job = protocol.Race(
         kernels=tuple(kernels), work=task.name, seed=terms.seed, called=task.called, dtype=task.work.peak_dtype,

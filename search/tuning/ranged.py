@@ -18,14 +18,15 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import NoSchedule, UsageError
 from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
 from ...ir.stmt import PrimFunc
+from ...space.primitives.specialize import within
 from ..records.record import Record
 from ..records.status import FAILURES
 from ..tasks.task import performance
@@ -39,7 +40,7 @@ from .run import fastest, versions
 from .settings import TuneSettings, resolve
 from .sizes import Point
 from .tuner import tune as tune_one_shape
-from .variants import Leaf, chosen
+from .variants import Box, Leaf, chosen
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -49,18 +50,36 @@ if TYPE_CHECKING:
 ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
 TAKEN = 3  # of the fastest schedules of each anchor
 OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
-SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.75  # of the seconds of a run, after which searches and proofs are to be over
+SEARCH_SHARE, GENERAL_SHARE = 0.45, 0.6  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
+
+
+LEAST = (16, 64)  # of a size, from which on a schedule may be proven that is not for all: vectors, and some of them
+UNMEASURED = 100.0  # times the slowest schedule at a size, for the program as it is written where others run
 
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    """A schedule, which runs at all sizes, or at that one `point` of which it was made; `source` is its record."""
+    """A schedule that runs in a `box` of the ranges, and what it is `of`: a record, or the program as it is written.
+
+    In a box of one shape its steps are those of the program of this shape.
+    """
 
     steps: list[Any]
     func: PrimFunc
-    source: Record
+    of: str
+    box: Box
     point: Point | None = None
+
+    def has(self, point: Point) -> bool:
+        """Whether the schedule runs at a size."""
+        return all(value in self.box[name] for name, value in point.values.items())
+
+    def trace(self, whole: Box) -> list[Any]:
+        """A trace of a program that takes all sizes, or of one of the point."""
+        if self.point is not None or self.box is whole:
+            return self.steps
+        return [["specialize", {"cases": [[_ends(self.box, whole), self.steps], [{}, []]]}]]
 
 
 def tune(
@@ -124,7 +143,7 @@ class _Search:
             executor.until = self.clock.deadline()
             before = database.best(self.task.script, self.task.target, self.task.interface) if settings.resume else None
             self.send(events.Phase(phase=f"racing {len(entries)} schedules at {len(self.points)} sizes"))
-            kernels = self._built(executor, [(entry.steps, entry.point) for entry in entries])
+            kernels = self._built(executor, [(e.trace(self.sizes.ranges), e.point) for e in entries])
             times = self._times(executor, entries, kernels)
             found = [self._chosen(entries, times), *([before.trace] if before is not None and before.trace else [])]
             executor.until = None  # what was found is verified, however long that takes
@@ -200,21 +219,37 @@ class _Search:
             if until is not None and entries and self.clock.seconds > until:
                 self.note("the time for proofs was over before all schedules had been proven for all sizes")
                 break
-            own = fixed(func, {v: point.values[v.name] for v in func.integers})
+            own, of = fixed(func, {v: point.values[v.name] for v in func.integers}), f"record {record.id}"
+            trace = record.trace or []
             if rank == 0 and point.weight >= OFTEN:
-                entries.append(_Entry(list(record.trace or []), _program(own, record.trace), record, point))
-            try:
-                schedule = general(record.trace or [], own, func)
-            except ScheduleError as error:
-                refused.append(f"{point}, record {record.id}: {error}")
-                continue
-            if schedule.func not in seen:
-                seen.add(schedule.func)
-                entries.append(_Entry(schedule.trace.to_json(), schedule.func, record))
+                single = {name: Range(value, value) for name, value in point.values.items()}
+                entries.append(_Entry(trace, _program(own, trace), of, single, point))
+            boxes = [self.sizes.ranges, *self._smaller(point)]
+            for box in boxes:
+                try:
+                    given = func if box is boxes[0] else within(func, {n: list(r.ends) for n, r in box.items()})
+                    schedule = general(trace, own, given)
+                except ScheduleError as error:
+                    refused += [f"{point}, {of}: {error}"] * (box is boxes[0])
+                    continue
+                if schedule.func not in seen:
+                    seen.add(schedule.func)
+                    entries.append(_Entry(schedule.trace.to_json(), schedule.func, of, box))
+                break
         if refused:
             self.note(f"{len(refused)} of {len(order)} schedules are refused for all sizes; the first one at "
                       f"{refused[0]}")  # fmt: skip
-        return entries if any(entry.point is None for entry in entries) else []
+        if not any(entry.box is self.sizes.ranges for entry in entries):
+            entries.append(_Entry([], func, "the program as it is written", self.sizes.ranges))
+        return entries
+
+    def _smaller(self, point: Point) -> Iterator[Box]:
+        """The ranges without the small numbers of one size, as far as the point is inside."""
+        for least in LEAST:
+            for name, numbers in self.sizes.ranges.items():
+                low = -(-least // numbers.step) * numbers.step
+                if numbers.low < low <= point.values[name] and numbers.high > low:
+                    yield {**self.sizes.ranges, name: replace(numbers, low=low)}
 
     # ---------------------------------------------------------------- times
 
@@ -234,50 +269,63 @@ class _Search:
     def _times(
         self, executor: Executor, entries: Sequence[_Entry], kernels: Sequence[Compiled | None]
     ) -> dict[int, dict[Point, float]]:
-        """Seconds of the schedules at the sizes that were drawn, in turns at each."""
+        """Seconds of the schedules at the sizes that were drawn, in turns at each.
+
+        The program as it is written is measured where nothing else runs.
+        """
         times = {number: dict[Point, float]() for number in range(len(entries))}
         for point in self.points:
-            racing = {
-                number: kernel if entry.point is not None else at_point(kernel, entry.func, point)
-                for number, (entry, kernel) in enumerate(zip(entries, kernels, strict=True))
-                if kernel is not None and entry.point in (None, point)
-            }
+            inside = [n for n, entry in enumerate(entries) if kernels[n] is not None and entry.has(point)]
+            scheduled = [number for number in inside if entries[number].steps]
+            racing = {number: self._at(kernels[number], entries[number], point) for number in scheduled or inside}
             results = self.sizes.raced(_through(executor), list(racing.values()), point, self.turns)
             for number, result in zip(racing, results, strict=True):
                 if isinstance(result, Measured):
                     times[number][point] = statistics.median(result.samples)
                 else:
-                    self.note(f"record {entries[number].source.id}, proven for all sizes, fails at {point}: "
-                              f"{result.status}: {result.message}")  # fmt: skip
+                    self.note(f"{entries[number].of} fails at {point}: {result.status}: {result.message}")
+            slowest = max((times[number].get(point, 0.0) for number in racing), default=0.0) or 1.0
+            for number in set(inside) - set(racing):
+                times[number][point] = UNMEASURED * slowest
         return times
+
+    def _at(self, kernel: Compiled | None, entry: _Entry, point: Point) -> Compiled:
+        assert kernel is not None
+        return kernel if entry.point is not None else at_point(kernel, entry.func, point)
 
     # ---------------------------------------------------------------- the result
 
     def _chosen(self, entries: Sequence[_Entry], times: Mapping[int, Mapping[Point, float]]) -> list[Any] | None:
         """The trace of the variants, all of which give the parameters the same layouts; None where nothing runs."""
+        everywhere = [number for number, entry in enumerate(entries) if entry.box is self.sizes.ranges]
+        points = [point for point in self.points if any(point in times[number] for number in everywhere)]
+        if not points:
+            self.note(f"the time was over before anything had been measured: {entries[everywhere[0]].of} is taken")
+            return entries[everywhere[0]].steps
+        if len(points) < len(self.points):
+            self.note(f"the time was over when {len(points)} of {len(self.points)} sizes had been measured")
         best: list[Leaf] = []
         for layouts in {entry.func.layouts for entry in entries}:
             alike = [number for number, entry in enumerate(entries) if entry.func.layouts == layouts]
-            everywhere = [number for number in alike if entries[number].point is None]
-            leaves = chosen({n: times[n] for n in alike}, self.sizes.ranges, self.points, everywhere)
+            boxes = {number: entries[number].box for number in alike}
+            leaves = chosen({n: times[n] for n in alike}, self.sizes.ranges, points, boxes)
             if leaves and (not best or sum(leaf.cost for leaf in leaves) < sum(leaf.cost for leaf in best)):
                 best = leaves
         if not best:
             return None
         self.note("; ".join(
-            f"{_told(leaf.box, self.task.work.sizes)}: the schedule of record {entries[leaf.choice].source.id}"
+            f"{_told(leaf.box, self.task.work.sizes)}: the schedule of {entries[leaf.choice].of}"
             for leaf in best
         ))  # fmt: skip
         if len(best) == 1:
             return entries[best[0].choice].steps
-        rest = max((leaf for leaf in best if entries[leaf.choice].point is None), key=lambda leaf: len(leaf.points))
         whole = self.sizes.ranges
+        rest = max((leaf for leaf in best if entries[leaf.choice].box is whole), key=lambda leaf: len(leaf.points),
+                   default=None)  # fmt: skip
         cases = [
-            [{name: [own.low, own.high] for name, own in leaf.box.items() if own != whole[name]},
-             entries[leaf.choice].steps]
-            for leaf in best if leaf is not rest
-        ]  # fmt: skip
-        return [["specialize", {"cases": [*cases, [{}, entries[rest.choice].steps]]}]]
+            [_ends(leaf.box, whole), entries[leaf.choice].steps] for leaf in best if leaf is not rest
+        ]
+        return [["specialize", {"cases": [*cases, [{}, [] if rest is None else entries[rest.choice].steps]]}]]
 
     def _judged(self, executor: Executor, traces: Sequence[list[Any]], before: Record | None) -> Record:
         """The fastest of the traces, verified at fresh sizes and at the ends, with its times at those that were drawn.
@@ -324,6 +372,11 @@ class _Search:
             max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},
         ))  # fmt: skip
 
+
+
+def _ends(box: Box, whole: Box) -> dict[str, list[int]]:
+    """The ranges of a case: those that are not whole."""
+    return {name: [own.low, own.high] for name, own in box.items() if own != whole[name]}
 
 
 def _through(executor: Executor) -> Do:

@@ -20,26 +20,28 @@ WORTH = 0.02  # of the mean of the logarithm over all sizes, by which another le
 Times = Mapping[int, Mapping[Point, float]]
 """By the number of a schedule the seconds at points; a schedule runs where it has a time."""
 
+Box = Mapping[str, Range]
+
 
 @dataclass(frozen=True)
 class Leaf:
     """A part of the ranges, the points in it, and the number of the schedule that runs there."""
 
-    box: Mapping[str, Range]
+    box: Box
     points: tuple[Point, ...]
     choice: int
     cost: float
 
 
-def chosen(times: Times, ranges: Mapping[str, Range], points: Sequence[Point], general: Sequence[int]) -> list[Leaf]:
-    """Leaves that cover the ranges, each with one of the `general` schedules or one of its single point's own.
+def chosen(times: Times, whole: Box, points: Sequence[Point], boxes: Mapping[int, Box]) -> list[Leaf]:
+    """Leaves that cover the ranges, each with one of the schedules that run in all of it, by their `boxes`.
 
-    There is none where no general schedule runs at all points.
+    There is none where no schedule runs at all points.
     """
-    first = _leaf(times, ranges, tuple(points), general)
+    first = _leaf(times, whole, tuple(points), boxes)
     leaves = [first] if math.isfinite(first.cost) else []
     while leaves and len(leaves) < LEAVES:
-        cuts = [(leaf, parts) for leaf in leaves for parts in _cuts(times, leaf, general)]
+        cuts = [(leaf, parts) for leaf in leaves for parts in _cuts(times, leaf, boxes)]
         gains = [leaf.cost - sum(part.cost for part in parts) for leaf, parts in cuts]
         if not gains or max(gains) < WORTH:
             break
@@ -49,37 +51,36 @@ def chosen(times: Times, ranges: Mapping[str, Range], points: Sequence[Point], g
     return leaves
 
 
-def _leaf(times: Times, box: Mapping[str, Range], points: tuple[Point, ...], general: Sequence[int]) -> Leaf:
-    """The leaf with the best schedule; one of a single shape may have any that runs at this shape."""
-    single = all(numbers.low == numbers.high for numbers in box.values())
+def _leaf(times: Times, box: Box, points: tuple[Point, ...], boxes: Mapping[int, Box]) -> Leaf:
+    """The leaf with the best schedule of those that run in all of it."""
     best = Leaf(box, points, -1, math.inf)
-    for number in times if single else general:
-        cost = sum(p.weight * math.log(times[number].get(p, math.inf)) for p in points)
-        best = replace(best, choice=number, cost=cost) if cost < best.cost else best
+    for number, own in boxes.items():
+        if all(own[name].low <= part.low and part.high <= own[name].high for name, part in box.items()):
+            cost = sum(p.weight * math.log(times[number].get(p, math.inf)) for p in points)
+            best = replace(best, choice=number, cost=cost) if cost < best.cost else best
     return best
 
 
-def _cuts(times: Times, leaf: Leaf, general: Sequence[int]) -> Iterator[list[Leaf]]:
-    """The leaf in parts: at each threshold between its points, and around those that have schedules of their own."""
+def _cuts(times: Times, leaf: Leaf, boxes: Mapping[int, Box]) -> Iterator[list[Leaf]]:
+    """The leaf in parts: at each threshold between its points, and around the boxes of schedules that end inside."""
     for name, numbers in leaf.box.items():
-        values = sorted({p.values[name] for p in leaf.points})
-        for low, high in pairwise(values):
+        for low, high in pairwise(sorted({p.values[name] for p in leaf.points})):
             middle = (low + high) // 2 // numbers.step * numbers.step
-            yield _parts(times, leaf, general, name, [(numbers.low, middle), (middle + numbers.step, numbers.high)])
-        own = {p.values[name] for number, at in times.items() if number not in general for p in at}
-        for value in (v for v in values if v in own):
-            before, after = (numbers.low, value - numbers.step), (value + numbers.step, numbers.high)
-            ends = [end for end in (before, (value, value), after) if end[0] <= end[1]]
-            if len(ends) > 1:
-                yield _parts(times, leaf, general, name, ends)
+            yield _parts(times, leaf, boxes, name, [(numbers.low, middle), (middle + numbers.step, numbers.high)])
+        for own in {box[name] for box in boxes.values()}:
+            low, high = max(own.low, numbers.low), min(own.high, numbers.high)
+            ends = [(numbers.low, low - numbers.step), (low, high), (high + numbers.step, numbers.high)]
+            inside = [end for end in ends if end[0] <= end[1]]
+            if low <= high and len(inside) > 1:
+                yield _parts(times, leaf, boxes, name, inside)
 
 
 def _parts(
-    times: Times, leaf: Leaf, general: Sequence[int], name: str, ends: Sequence[tuple[int, int]]
+    times: Times, leaf: Leaf, boxes: Mapping[int, Box], name: str, ends: Sequence[tuple[int, int]]
 ) -> list[Leaf]:
     parts: list[Leaf] = []
     for low, high in ends:
         box = {**leaf.box, name: replace(leaf.box[name], low=low, high=high)}
         inside = tuple(p for p in leaf.points if low <= p.values[name] <= high)
-        parts.append(_leaf(times, box, inside, general) if inside else replace(leaf, box=box, points=(), cost=0.0))
+        parts.append(_leaf(times, box, inside, boxes) if inside else replace(leaf, box=box, points=(), cost=0.0))
     return parts

@@ -125,7 +125,7 @@ def build(job: Build, tick: Tick) -> Built | Failed:
 
 
 def built(func: PrimFunc, lowered: Lowered, target: Target, trace: Trace | None = None) -> Built:
-    """The reply for a scheduled program that was lowered: its code."""
+    """The reply of a build: the code of a lowered program, its digest, and the layouts of the arguments of `func`."""
     from ...backends.data import arguments_of
     from ...backends.kernel import compile_lowered
 

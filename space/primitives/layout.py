@@ -26,10 +26,12 @@ def transform_layout(
     pad_value: Any = None,
     *,
     physical_shape: Sequence[int] | None = None,
+    multiples: Sequence[int] | None = None,
     rewrite_loops: bool = False,
 ) -> Result:
     """``A[i]`` -> ``A'[f(i)]`` for every access, with ``A'`` of shape ``f.map_shape(A.shape)`` or `physical_shape`.
 
+    With `multiples` each extent is the least multiple of a number that holds this shape.
     `buffer` is a name, or ``("read", k)`` / ``("write", k)`` of `block`, which is ``"root"``
     for a function of bare loops.  Physical elements without a preimage are padding.
     `pad_value` None forbids touching them, ``"undef"`` lets them hold anything; a number, or
@@ -40,17 +42,17 @@ def transform_layout(
     as by `sequential_buffer_access`.  Maps of a parameter compose.
 
     Conditions: (1) the map takes one index for each dimension; (2) it is injective; (3)
-    `physical_shape` holds its image; (4) `pad_value` has the element type and reads nothing
-    but logical elements of the buffer, written before it is stored; (5) views of the buffer have
-    its type, rank and extents; (6) the padding can be written after the last writer and before every reader;
-    (7) vector accesses stay vectors; (8) `rewrite_loops` of blocks with iterators needs a single
-    writer without a reduction, one store at its iterators, alone in a nest of loops that reaches
-    every element, with no point that needs another.
+    `physical_shape` holds its image, and there are as many `multiples`; (4) `pad_value` has the
+    element type and reads nothing but logical elements of the buffer, written before it is stored;
+    (5) views of the buffer have its type, rank and extents; (6) the padding can be written after the
+    last writer and before every reader; (7) vector accesses stay vectors; (8) `rewrite_loops` of
+    blocks with iterators needs a single writer without a reduction, one store at its iterators, alone
+    in a nest of loops that reaches every element, with no point that needs another.
     Sources: RFC 0039 and RFC 0077 (`pad_value`).
     """
     old = buffer_of(func, block, buffer)
     try:
-        change = make_change(old, index_map, pad_value, physical_shape)
+        change = make_change(old, index_map, pad_value, physical_shape, multiples)
         writers = producers(func, old) if rewrite_loops else ()
         if writers and all(b.iters for b in writers):
             return rewrite_writer(move_buffer(func, change), change)

@@ -45,15 +45,21 @@ def hoist_expression(
     func: PrimFunc,
     block: str,
     *,
-    hoisted_conditionals: str | Sequence[str] = ("if_else_stmt", "if_else_expr", "boolean_expression"),
+    hoisted_conditionals: str | Sequence[str] = (
+        "if_else_stmt",
+        "if_else_expr",
+        "boolean_expression",
+        "using_block_var",
+    ),
     hoisted_let_bindings: str | Sequence[str] = "required_by_condition",
 ) -> Result:
     """``for v: if c: A`` -> ``if c: for v: A``, for conditions and bindings that do not depend on the loop.
 
     `block` is a block, with the loops around it, or a loop.  `hoisted_conditionals` are "none" or
-    some of "if_else_stmt", "if_else_expr" and "boolean_expression", `hoisted_let_bindings` "none"
-    or some of "required_by_condition", "let_stmt" and "let_expr".  The conditions of a move are those of
-    `ir.passes.hoist`.  Raises if nothing can move, with the reason for each candidate.
+    some of "if_else_stmt", "if_else_expr", "boolean_expression" (which splits conjunctions) and
+    "using_block_var" (also conditions of threads), `hoisted_let_bindings` "none" or some of
+    "required_by_condition", "let_stmt" and "let_expr".  The conditions of a move are those of `ir.passes.hoist`.
+    Raises if nothing can move, with the reason for each candidate.
     Source: RFC 0077, "New Transform - Hoist Expression".
     """
     func = distinct(func)

@@ -60,18 +60,21 @@ def transform_layout_everywhere(
     pad_value: Any = None,
     *,
     physical_shape: Sequence[int] | None = None,
+    multiples: Sequence[int] | None = None,
     rewrite_loops: bool = False,
 ) -> ModuleResult:
     """`transform_layout` of a parameter changes every function that has it, conditions 9 and 10 of `change_shared`."""
     func = module[current]
     old = buffer_of(func, block, buffer)
     if old not in func.params or len(sharing(module, old)) == 1:
-        options = {"physical_shape": physical_shape, "rewrite_loops": rewrite_loops}
-        func, result = transform_layout(func, block, buffer, index_map, pad_value, **options)
+        func, result = transform_layout(
+            func, block, buffer, index_map, pad_value, physical_shape=physical_shape, multiples=multiples,
+            rewrite_loops=rewrite_loops,
+        )  # fmt: skip
         return module.with_function(func), current, result
     if rewrite_loops:
         raise ScheduleError("(8) several functions share `{buffer}`; use sequential_buffer_access", buffer=old.name)
-    return change_shared(module, make_change(old, index_map, pad_value, physical_shape)), current, None
+    return change_shared(module, make_change(old, index_map, pad_value, physical_shape, multiples)), current, None
 
 
 @shared("set_axis_separator")

@@ -73,6 +73,11 @@ def _checked(func: PrimFunc, case: Sequence[Any]) -> tuple[Ranges, list[Any]]:
     return case[0], case[1]
 
 
+def within(func: PrimFunc, ranges: Ranges) -> PrimFunc:
+    """The function for integers in ranges, by name the least and the largest value, which it assumes at the top."""
+    return func.with_body(replace(func.body, body=seq([*map(Assume, _conditions(func, ranges)), func.body.body])))
+
+
 def _conditions(func: PrimFunc, ranges: Ranges) -> list[Expr]:
     """What holds of the integers that have ranges."""
     found: list[Expr] = []
@@ -89,9 +94,7 @@ def _scheduled(func: PrimFunc, ranges: Ranges, steps: Sequence[Any], number: int
     if len(values) == len(func.integers):
         given = fixed(func, values)
     else:
-        given = func.with_body(
-            replace(func.body, body=seq([*map(Assume, _conditions(func, ranges)), func.body.body]))
-        )
+        given = within(func, ranges)
     try:
         return _replayed(given, steps)
     except ScheduleError as error:

@@ -81,7 +81,7 @@ def _moved(offset: Expr, index: Expr) -> Expr:
 
 @dataclass
 class _Matcher:
-    """Compares a statement with a description's; both are over loop variables alone."""
+    """Compares a block's statement with that of an intrinsic's description, indices being of loop variables in both."""
 
     inside: frozenset[Var]
     changing: frozenset[str]
@@ -150,7 +150,7 @@ class _Matcher:
 
 
 class _List:
-    """Expressions in a row, when somebody reads them."""
+    """Expressions with commas between them, as text that is made when a message is read."""
 
     def __init__(self, items: Sequence[Expr]) -> None:
         self.items = items

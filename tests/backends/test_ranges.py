@@ -89,3 +89,38 @@ def test_a_temporary_needs_a_largest_size() -> None:
     sch.cache_read("C", 0, "global")
     with pytest.raises(LoweringError, match=r"`A_global` has the extents \(n, 32\), and nothing says how large `n`"):
         lower(sch.func, Target())
+
+
+def test_a_copy_inside_of_a_parallel_loop_is_private_to_it() -> None:
+    """Each iteration fills all rows of a copy, whose number is that of a call, and reads no other one's."""
+    def staged(sch: Schedule) -> None:
+        sch.cache_read("C", 0, "global")
+        sch.transform_layout("C", "A_global", lambda i, k: [k // 8, i, k % 8], rewrite_loops=True)
+        i, j, k = sch.get_loops("C")
+        j0, j1 = sch.split(j, [None, 4])
+        sch.reorder(j0, i, k, j1)
+        sch.parallel(j0)
+        sch.compute_at("A_global", j0)
+
+    kernel = built(staged)
+    for n, m in SHAPES:
+        a, b, expected = ranged_programs.operands(n, m)
+        np.testing.assert_array_equal(kernel(a, m, b), expected)
+
+
+def test_a_shape_that_comes_again_is_called_as_one_of_its_own() -> None:
+    """Kernels of shapes are kept, at most so many; one of them has its flops and its time."""
+    func = ss.workload("matmul", m=(1, 64), n=8, k=4).func
+    kernel = ss.build(func, "cpu")
+    assert isinstance(kernel, RangedKernel)
+    assert "matmul(a: float32[m, 4], b: float32[4, 8]) -> c: float32[m, 8]" in repr(kernel)
+    for m in (*range(1, 65), 3):
+        a, b = np.ones((m, 4), np.float32), np.ones((4, 8), np.float32)
+        assert (kernel(a, b) == 4).all() and (kernel(a, b, out=np.zeros((m, 8), np.float32)) == 4).all()
+    one = kernel.at(m=5)
+    assert one.flops == 2 * 5 * 8 * 4 and one.time(seconds=0.01).latency_us > 0
+    assert kernel.time(a, b, seconds=0.01).latency_us > 0
+    with pytest.raises(ss.UsageError, match="has the integers m, but got q"):
+        kernel.at(q=1)
+    with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65"):
+        kernel.at(m=65)

@@ -286,6 +286,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "reverse_compute_inline": (3, lambda c: ((_pair(c)[1],), {})),
     "decompose_reduction": (1.5, _block_loop),
     "compose_reduction": (1, _writers),
+    "decompose_padding": (0.5, _block_loop),
     "add_block": (1, _some_loop),
     "blockize": (1.5, _some_loop),
     "add_unit_loop": (0.5, lambda c: ((c.block() if c.rng.random() < 0.5 else c.loop(),), {})),

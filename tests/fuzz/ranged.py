@@ -187,9 +187,20 @@ class RangedTrial(Trial):
         return plain, [run(plain, inputs, poison, self.seed) for poison in POISONS]
 
     def play(self, steps: int) -> None:
-        """The last program is compiled as well, where a CPU runs it."""
+        """The last program is compiled as well, where a CPU runs it; in half of the trials as one of several cases."""
         super().play(steps)
+        if self.steps and self.rng.random() < 0.5:
+            self.specialize()
         self.check_kernel()
+
+    def specialize(self) -> None:
+        """What was accepted is a case of the program as it was given, for some of its sizes or for one shape alone."""
+        trace, values = self.sch.trace.to_json(), self.rng.choice(self.samples)
+        ranges = {v.name: [1, max(1, n)] for v, n in values.items() if self.rng.random() < 0.7}
+        if self.rng.random() < 0.3:
+            ranges, trace = {v.name: [n, n] for v, n in values.items()}, []
+        self.sch = Schedule(self.given)
+        self.step(("specialize", [[[ranges, trace], [{}, []]]], {}))
 
     def check_kernel(self) -> None:
         """One kernel gives the results of all shapes; a temporary without a largest size has none."""

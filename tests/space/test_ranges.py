@@ -159,3 +159,42 @@ def test_refusals(steps: Steps, message: str) -> None:
     with pytest.raises(ScheduleError) as refused:
         steps(sch)
     assert message in str(refused.value)
+
+
+def test_tiles_are_computed_over_the_end_into_memory_that_is_ours() -> None:
+    """A cache in multiples of the tile has room for all rows of the last one, so that no row is tested."""
+    sch = Schedule(program(MATMUL))
+    sch.cache_write("C", 0, "global")
+    sch.cache_read("C", 0, "global")
+    sch.transform_layout("C", "C_global", lambda i, j: [i // 2, j, i % 2], "undef", multiples=[3, 1, 1])
+    sch.transform_layout("C", "A_global", lambda i, k: [i // 2, k, i % 2], 0, multiples=[3, 1, 1], rewrite_loops=True)
+    i, j, k = loops(sch)
+    i0, i1 = sch.split(i, [None, 6])
+    sch.reorder(i0, j, k, i1)
+    assert f"T.where({i0} * 6 + {i1} < n)" in sch.func.script()
+    sch.remove_branching_through_overcompute("C", loops=[i1])
+    assert f"T.where({i0} * 6 + {i1} < n)" not in sch.func.script()
+    for n, m in ((1, 1), (5, 2), (6, 3), (7, 1), (64, 8)):
+        product(sch.func, n, m)
+
+
+def test_a_cache_without_that_room_keeps_its_condition() -> None:
+    """The refusal has values of the parameters, and the element."""
+    sch = Schedule(program(MATMUL))
+    sch.cache_write("C", 0, "global")
+    sch.split("i", [None, 6])
+    with pytest.raises(ScheduleError, match=r"stays: .*at .*n=\d+"):
+        sch.remove_branching_through_overcompute("C")
+
+
+def test_multiples_are_as_many_as_extents() -> None:
+    """Of positive numbers."""
+    for wrong in ([2], [0, 1], [2, 2, 2]):
+        with pytest.raises(ScheduleError, match=r"\(3\) the 2 physical extents are multiples of as many numbers"):
+            Schedule(ss.workload("matmul", m=4, n=4, k=4).func).transform_layout(
+                "matmul", "a", lambda i, j: [i, j], multiples=wrong
+            )
+    sch = Schedule(ss.workload("matmul", m=5, n=4, k=4).func)
+    sch.cache_write("matmul", 0, "global")
+    sch.transform_layout("matmul", "c_global", lambda i, j: [i, j], multiples=[4, 1])
+    assert "T.alloc_buffer((8, 4)" in sch.func.script()

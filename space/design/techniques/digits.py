@@ -193,7 +193,7 @@ def _is_plain(block: Block) -> bool:
 
 @dataclass(frozen=True)
 class _Link:
-    """The digits of a dimension from stride `scale` to stride `end` are those of an iterator from `low` on."""
+    """Digits that a dimension and an iterator share: from stride `scale` to `end`, and from stride `low` on."""
 
     dimension: Place
     iterator: Place
@@ -272,11 +272,11 @@ class _Indices:
         return found
 
     def _order(self, reason: tuple[Place, int]) -> tuple[int, int]:
-        """An order in which names play no part."""
+        """A sort key of reasons that is the same whatever places are called: the extent, then the stride."""
         return self.extents[reason[0]], reason[1]
 
     def _closed(self, reasons: Iterable[tuple[Place, int]]) -> Cuts | None:
-        """The least cuts that follow from some, None where they do not divide one another."""
+        """The cuts that `reasons` demand, and those that follow; None where some do not divide one another."""
         cuts: defaultdict[Place, set[int]] = defaultdict(set)
         for place, stride in reasons:
             if place in self.rigid:

@@ -20,7 +20,8 @@ from stridesmith.ir.expr import Buffer, Call, Load, Ramp, Select, Shuffle, Var, 
 from stridesmith.ir.functions import MASKED_LOAD, MULTIPLY_ACCUMULATE
 from stridesmith.ir.isa import DOT_PRODUCTS, PAIRS, SIGNS, VECTORS
 from stridesmith.ir.node import walk
-from stridesmith.ir.stmt import For, If, Let, Store, walk_stmts
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import For, If, Let, PrimFunc, Store, walk_stmts
 from stridesmith.ir.verify.bounds import OutOfBounds
 from stridesmith.space.design.space import generate as space_of
 from stridesmith.space.workloads import workload
@@ -204,3 +205,16 @@ def test_a_masked_tile_is_written_whole() -> None:
     found = legal(lowered_for(CASES["maximum"], target), target)
     assert any(isinstance(n, Select) for n in walk(found.body))
     assert not any(isinstance(s, If) and s.cond.dtype != "bool" for s in walk_stmts(found.body))
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_condition_protects_a_side_that_is_evaluated_in_any_case(name: str) -> None:
+    """`select` evaluates both sides, so that its own condition stands for none of those in them."""
+    func = parse("""
+@T.prim_func
+def f(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in range(3):
+        B[i] = T.Select(i >= 1, T.if_then_else(i >= 1, A[i - 1], A[0]), A[4])
+""")
+    assert isinstance(func, PrimFunc)
+    agree(lowered_for(func, DEVICES[name]), DEVICES[name], arguments(func))

@@ -13,7 +13,7 @@ from stridesmith.backends.launch import Launch
 from stridesmith.backends.opencl.runtime import OpenCLExecutable, compile_opencl
 from stridesmith.backends.render.opencl.program import generate
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, binary, const, if_then_else
-from stridesmith.ir.stmt import Declare, Seq, Stmt, Store, loops
+from stridesmith.ir.stmt import Declare, If, Seq, Stmt, Store, loops
 from stridesmith.search.calling.kernel import build
 from stridesmith.space.schedule import Schedule
 from stridesmith.space.workloads import workload
@@ -126,6 +126,14 @@ def test_texels_are_read_whole() -> None:
     unrolled = loops([(I, ROWS)], loops([(J, 4)], Store(OUT, (I * 4 + J,), image()[I, J]), "unrolled"))
     text = generate(lowered(unrolled, image(), OUT), WITH_IMAGES).text
     assert text.count("read_imagef(") == 1 and all(f".{c};" in text for c in "xyzw")
+
+
+def test_a_texel_in_a_condition_is_the_one_that_was_read_before() -> None:
+    """``i < 1`` says that i is 0, but the row is named as it is outside, so that its texel is known."""
+    first = Store(OUT, (I,), image()[I + 1, const(0)])
+    again = If(I < 1, Store(OUT, (I + 8,), image()[I + 1, const(1)]))
+    text = generate(lowered(loops([(I, ROWS - 1)], Seq((first, again))), image(), OUT), WITH_IMAGES).text
+    assert "if (" in text and text.count("read_imagef(") == 1
 
 
 def refusal(*buffers: Buffer, target=WITH_IMAGES) -> str:

@@ -12,6 +12,7 @@ import pytest
 import stridesmith as ss
 from stridesmith.errors import UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
+from stridesmith.search.calling.diagnosis import diagnose, texts
 from stridesmith.search.tuning.general import general
 from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of
 from stridesmith.search.tuning.variants import chosen
@@ -58,19 +59,29 @@ def test_thresholds_are_where_another_schedule_is_faster() -> None:
     """Two schedules that cross are both taken, one for each side; a small difference is not worth it."""
     points = [Point({"m": m}, 0.25) for m in (4, 16, 40, 60)]
     times = {0: dict(zip(points, (1.0, 2.0, 9.0, 9.0), strict=True)), 1: dict.fromkeys(points, 4.0)}
-    leaves = chosen(times, {"m": Range(1, 64)}, points, [0, 1])
+    whole = {"m": Range(1, 64)}
+    leaves = chosen(times, whole, points, {0: whole, 1: whole})
     assert [(str(leaf.box["m"]), leaf.choice) for leaf in leaves] == [("1..28", 0), ("29..64", 1)]
     alike = {0: dict.fromkeys(points, 1.0), 1: dict.fromkeys(points, 1.001)}
-    assert [leaf.choice for leaf in chosen(alike, {"m": Range(1, 64)}, points, [0, 1])] == [0]
+    assert [leaf.choice for leaf in chosen(alike, whole, points, {0: whole, 1: whole})] == [0]
 
 
 def test_a_schedule_of_one_size_runs_there_alone() -> None:
     """It has a leaf of this size, and those around it have schedules for all sizes."""
     points = [Point({"m": m}, share) for m, share in ((1, 0.5), (20, 0.25), (60, 0.25))]
     times = {0: dict.fromkeys(points, 4.0), 1: {points[0]: 1.0}}
-    leaves = chosen(times, {"m": Range(1, 64)}, points, [0])
+    whole = {"m": Range(1, 64)}
+    leaves = chosen(times, whole, points, {0: whole, 1: {"m": Range(1, 1)}})
     assert [(str(leaf.box["m"]), leaf.choice) for leaf in leaves] == [("1..1", 1), ("2..64", 0)]
-    assert chosen({0: {points[0]: 1.0}}, {"m": Range(1, 64)}, points, [0]) == []
+    assert chosen({0: {points[0]: 1.0}}, whole, points, {0: whole}) == []
+
+
+def test_a_schedule_of_a_part_has_a_leaf_of_it() -> None:
+    """One that is proven from 16 on runs from there on, and another one below, where nothing was measured."""
+    points = [Point({"m": m}, 0.5) for m in (20, 60)]
+    times = {0: dict.fromkeys(points, 400.0), 1: dict.fromkeys(points, 1.0)}
+    leaves = chosen(times, {"m": Range(1, 64)}, points, {0: {"m": Range(1, 64)}, 1: {"m": Range(16, 64)}})
+    assert [(str(leaf.box["m"]), leaf.choice) for leaf in leaves] == [("1..15", 0), ("16..64", 1)]
 
 
 def test_schedules_of_one_shape_become_those_of_all() -> None:
@@ -131,6 +142,10 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65 by axis 0 of `a`"):
         kernel(np.zeros((65, 16), np.float32), b)
     assert ss.replay(record, db=db).verified
+    shown = texts(record, compiled=True)
+    assert "m = T.int64()" in shown["program"] and "define" in shown["source"] and shown["assembly"]
+    with pytest.raises(UsageError, match=f"record {record.id} is of many shapes"):
+        diagnose(record)
 
 
 @pytest.mark.parametrize(
@@ -167,3 +182,18 @@ def copy(a: T.handle, b: T.handle):
     assert isinstance(func, ss.PrimFunc)
     with pytest.raises(UsageError, match=r"nothing says how large `n` may be; state it at the top of `copy`"):
         checked_ranges(func, {}, {})
+
+
+def test_what_is_proven_of_a_part_runs_there(tmp_path: Path) -> None:
+    """Sums of vectors need as many columns as these have lanes: such a schedule runs from 16 on, another one below."""
+    work = ss.workload("softmax", rows=4, cols=(1, 64))
+    notes: list[str] = []
+    record = ss.tune(
+        work, "cpu", trials=4, db=tmp_path / "r.db", threads=1,
+        emit=lambda event: notes.append(event["message"]) if event["event"] == "note" else None,
+    )  # fmt: skip
+    kernel = ss.load(work, db=tmp_path / "r.db", threads=1)
+    for cols in (1, 15, 16, 17, 64):
+        x = np.random.default_rng(cols).uniform(-1, 1, (4, cols)).astype(np.float32)
+        np.testing.assert_allclose(kernel(x), work.at({"cols": cols}).reference({"x": x})["y"], rtol=1e-5)
+    assert record.verified

@@ -1,0 +1,174 @@
+"""Operators that ONNX defines without a body, or with one that is not its own, said in other operators of ONNX.
+
+The optimizers have, for each tensor X of weights with its gradient G, and states such as V and H::
+
+    g = c X + G         with the coefficient c of a norm, and the rate r of learning
+
+    Adagrad     h = H + g g                             x = X - r / (1 + decay t) g / (sqrt(h) + epsilon)
+    Adam        v = a V + (1 - a) g
+                h = b H + (1 - b) g g                   x = X - r sqrt(1 - b^t) / (1 - a^t) v / (sqrt(h) + epsilon)
+    Momentum    v = a V + b g (g where t is 0)          x = X - r v, or with `nesterov` X - r (g + a v)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from .graph import ModelGraph, ModelNode
+from .parts import Parts, element_type
+
+TRAINING = "ai.onnx.preview.training"
+
+
+def own_body(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
+    """The nodes that compute what a node does; None where none are told here."""
+    define = BODIES.get((node.domain, node.op))
+    parts = Parts(graph, node)
+    return parts.nodes if define is not None and define(parts) else None
+
+
+def _dropout(p: Parts) -> bool:
+    """Outside of training nothing is dropped, and the mask says so."""
+    training, ratio = p.known(2), p.known(1)
+    is_off = not p.has(2) or (training is not None and not bool(training))
+    drops_nothing = p.has(1) and ratio is not None and not float(ratio)
+    if not (is_off or drops_nothing):
+        return False
+    p.add("Identity", [0], 0)
+    if p.wants(1):
+        p.add("Identity", [p.constant(np.ones(p.shape(), bool))], 1)
+    return True
+
+
+def _of_bools(p: Parts) -> bool:
+    """The largest or smallest of bools is that of bytes."""
+    if p.type().dtype != "bool":
+        return False
+    axes = [1] if p.has(1) else []
+    values = {name: p.attribute(name) for name in ("keepdims", "noop_with_empty_axes")}
+    found = p.add(p.whole.op, [p.cast(0, "uint8"), *axes], **values)
+    p.add("Cast", [found], 0, to=element_type("bool"))
+    return True
+
+
+def _affine_grid(p: Parts) -> bool:
+    """Places of an image, from -1 to 1 between its outer pixels' middles or edges, times a matrix for each image."""
+    size = p.known(1)
+    if size is None or p.type().dtype != "float32":
+        return False
+    n, _, *extents = (int(extent) for extent in size)
+    lines = [
+        np.linspace(-1, 1, e) if p.attribute("align_corners", 0) else (2 * np.arange(e) + 1) / e - 1 for e in extents
+    ]
+    places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], axis=-1)
+    base = p.constant(places.reshape(1, -1, len(extents) + 1), "float32")
+    found = p.add("MatMul", [base, p.add("Transpose", [0], perm=[0, 2, 1])])
+    p.add("Reshape", [found, p.constant([n, *extents, len(extents)], "int64")], 0)
+    return True
+
+
+def _batch_normalization(p: Parts) -> bool:
+    """In training, by the mean and the variance of the batch, which are mixed into those that are given."""
+    if not p.attribute("training_mode", 0) or p.type().dtype not in ("float32", "float64"):
+        return False
+    shape = p.shape()
+    axes = p.constant([at for at in range(len(shape)) if at != 1], "int64")
+    column = (1, shape[1], *[1] * (len(shape) - 2))
+    mean = p.add("ReduceMean", [0, axes], keepdims=1)
+    apart = p.add("Sub", [0, mean])
+    variance = p.add("ReduceMean", [p.add("Mul", [apart, apart]), axes], keepdims=1)
+    share = p.add("Sqrt", [p.add("Add", [variance, p.number(float(p.attribute("epsilon", 1e-5)))])])
+    scaled = p.add("Mul", [p.add("Div", [apart, share]), p.reshaped(1, column)])
+    p.add("Add", [scaled, p.reshaped(2, column)], 0)
+    momentum = float(p.attribute("momentum", 0.9))
+    for at, (old, new) in ((1, (3, mean)), (2, (4, variance))):
+        if p.wants(at):
+            _mixed(p, old, p.reshaped(new, (shape[1],)), momentum, 1 - momentum, at)
+    return True
+
+
+def _mixed(p: Parts, old: int | str, new: str, kept: float, taken: float, into: int = -1) -> str:
+    parts = [p.add("Mul", [x, p.constant(np.asarray(f, np.float32))]) for x, f in ((old, kept), (new, taken))]
+    return p.add("Add", parts, into)
+
+
+def _tensors(p: Parts, states: int) -> list[tuple[int, ...]] | None:
+    """The places of each tensor, its gradient and its states, after rate and step; None where not of float32."""
+    count = (len(p.whole.inputs) - 2) // (2 + states)
+    if any(p.type(at).dtype != "float32" for at in range(len(p.whole.inputs)) if at != 1):
+        return None
+    return [tuple(2 + k * count + at for k in range(2 + states)) for at in range(count)]
+
+
+def _gradient(p: Parts, x: int, g: int) -> str:
+    return p.add("Add", [p.add("Mul", [x, p.number(float(p.attribute("norm_coefficient", 0.0)))]), g])
+
+
+def _moved(p: Parts, x: int, rate: int | str, way: str, into: int) -> str:
+    return p.add("Sub", [x, p.add("Mul", [rate, way])], into)
+
+
+def _adagrad(p: Parts) -> bool:
+    tensors = _tensors(p, 1)
+    if tensors is None:
+        return False
+    one, step = p.number(1), p.cast(1, "float32")
+    slowed = p.add("Add", [one, p.add("Mul", [step, p.number(float(p.attribute("decay_factor", 0.0)))])])
+    rate = p.add("Div", [0, slowed])
+    for at, (x, g, h) in enumerate(tensors):
+        gradient = _gradient(p, x, g)
+        squares = p.add("Add", [h, p.add("Mul", [gradient, gradient])], len(tensors) + at)
+        norm = p.add("Add", [p.add("Sqrt", [squares]), p.number(float(p.attribute("epsilon", 0.0)))])
+        _moved(p, x, rate, p.add("Div", [gradient, norm]), at)
+    return True
+
+
+def _adam(p: Parts) -> bool:
+    tensors = _tensors(p, 2)
+    if tensors is None:
+        return False
+    a, b = (float(p.attribute(name, default)) for name, default in (("alpha", 0.9), ("beta", 0.999)))
+    one, step = p.number(1), p.cast(1, "float32")
+    first, second = (p.add("Sub", [one, p.add("Pow", [p.number(base), step])]) for base in (a, b))
+    corrected = p.add("Mul", [0, p.add("Div", [p.add("Sqrt", [second]), first])])
+    rate = p.add("Where", [p.add("Greater", [step, p.number(0)]), corrected, 0])
+    shrinks = 1 - float(p.attribute("norm_coefficient_post", 0.0))
+    for at, (x, g, v, h) in enumerate(tensors):
+        gradient = _gradient(p, x, g)
+        way = _mixed(p, v, gradient, a, 1 - a, len(tensors) + at)
+        squares = _mixed(p, h, p.add("Mul", [gradient, gradient]), b, 1 - b, 2 * len(tensors) + at)
+        norm = p.add("Add", [p.add("Sqrt", [squares]), p.number(float(p.attribute("epsilon", 0.0)))])
+        moved = _moved(p, x, rate, p.add("Div", [way, norm]), -1)
+        p.add("Mul", [moved, p.number(shrinks)], at)
+    return True
+
+
+def _momentum(p: Parts) -> bool:
+    tensors = _tensors(p, 1)
+    if tensors is None:
+        return False
+    a, b = (float(p.attribute(name, 0.0)) for name in ("alpha", "beta"))
+    is_first = p.add("Equal", [1, p.constant(0, p.type(1).dtype)])
+    share = p.add("Where", [is_first, p.number(1), p.number(b)])
+    for at, (x, g, v) in enumerate(tensors):
+        gradient = _gradient(p, x, g)
+        old, new = p.add("Mul", [v, p.number(a)]), p.add("Mul", [gradient, share])
+        way = p.add("Add", [old, new], len(tensors) + at)
+        if p.attribute("mode", "standard") == "nesterov":
+            way = p.add("Add", [gradient, p.add("Mul", [way, p.number(a)])])
+        _moved(p, x, 0, way, at)
+    return True
+
+
+BODIES: Mapping[tuple[str, str], Callable[[Parts], bool]] = {
+    ("", "AffineGrid"): _affine_grid,
+    ("", "Dropout"): _dropout,
+    ("", "ReduceMax"): _of_bools,
+    ("", "ReduceMin"): _of_bools,
+    ("", "BatchNormalization"): _batch_normalization,
+    (TRAINING, "Adagrad"): _adagrad,
+    (TRAINING, "Adam"): _adam,
+    (TRAINING, "Momentum"): _momentum,
+}
