@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
 TAKEN = 3  # of the fastest schedules of each anchor
 OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
-SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.75  # of the seconds of a run, after which searches and proofs are to be over
+SEARCH_SHARE, GENERAL_SHARE = 0.45, 0.6  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
 
 
@@ -297,11 +297,18 @@ class _Search:
 
     def _chosen(self, entries: Sequence[_Entry], times: Mapping[int, Mapping[Point, float]]) -> list[Any] | None:
         """The trace of the variants, all of which give the parameters the same layouts; None where nothing runs."""
+        everywhere = [number for number, entry in enumerate(entries) if entry.box is self.sizes.ranges]
+        points = [point for point in self.points if any(point in times[number] for number in everywhere)]
+        if not points:
+            self.note(f"the time was over before anything had been measured: {entries[everywhere[0]].of} is taken")
+            return entries[everywhere[0]].steps
+        if len(points) < len(self.points):
+            self.note(f"the time was over when {len(points)} of {len(self.points)} sizes had been measured")
         best: list[Leaf] = []
         for layouts in {entry.func.layouts for entry in entries}:
             alike = [number for number, entry in enumerate(entries) if entry.func.layouts == layouts]
             boxes = {number: entries[number].box for number in alike}
-            leaves = chosen({n: times[n] for n in alike}, self.sizes.ranges, self.points, boxes)
+            leaves = chosen({n: times[n] for n in alike}, self.sizes.ranges, points, boxes)
             if leaves and (not best or sum(leaf.cost for leaf in leaves) < sum(leaf.cost for leaf in best)):
                 best = leaves
         if not best:
