@@ -22,11 +22,9 @@ from ...ir.expr import (
     as_expr,
     binary,
     can_fail,
-    free_variables,
     reads_memory,
 )
 from ...ir.extents import as_extent
-from ...ir.statements import LONGEST
 from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, Stmt, fresh, names, path_to, span_of, walk_stmts
 from ...ir.text import extent_text
 from ..concurrency import check_concurrent
@@ -42,6 +40,9 @@ from ..nest import (
 )
 from ..primitive import Result, primitive
 from ..tree import extent_of, find_loop, guard, limit_of, substitute_loops, with_stmt
+
+LONGEST_BOX = 1 << 32
+"""Iterations of a loop that only conditions end: what is larger is no end that anybody stated, and nobody waits for."""
 
 
 @primitive
@@ -247,8 +248,8 @@ def make_rectangular(func: PrimFunc, loop: str) -> Result:
 
     The rows of a triangle become those of a box, whose loops have tiles, vectors and any order; lowering leaves out
     what the condition leaves out.  A constant extent stays as it is.
-    Condition: (1) the extent reads no memory, divides by nothing that may be 0, and has a largest value by the constant
-    extents of the loops around.
+    Condition: (1) the extent reads no memory, divides by nothing that may be 0, and has a largest value of at most
+    2**32 by the extents of the loops around and what is assumed of integers.
     """
     target = find_loop(func, loop)
     extent = target.extent
@@ -256,7 +257,7 @@ def make_rectangular(func: PrimFunc, loop: str) -> Result:
         return func, None
     known = enclosing_bounds(func, target)
     largest = bound(extent, known)[1]
-    if any(known[v][1] >= LONGEST - 1 for v in free_variables(extent) if v in known):
+    if largest > LONGEST_BOX:
         raise ScheduleError("(1) nothing says how large the extent `{extent}` of loop `{loop}` may be",
                             hint="assume it at the top of the function",
                             extent=extent_text(extent), loop=loop)  # fmt: skip

@@ -117,6 +117,13 @@ def test_a_box_has_a_largest_extent() -> None:
     sch = Schedule(program(MATMUL.replace("n <= 64 and ", "")))
     with pytest.raises(ScheduleError, match="nothing says how large the extent `n` of loop `i` may be"):
         sch.make_rectangular(loops(sch)[0])
+    twice = """@T.prim_func
+def main(A: T.Buffer((n * 2,), "float32"), n: T.int64):
+    for i in range(n * 2):
+        A[i] = T.float32(1)
+"""
+    with pytest.raises(ScheduleError, match=r"nothing says how large the extent `n \* 2` of loop `i` may be"):
+        Schedule(program(twice)).make_rectangular("i")
 
 
 def test_a_layout_has_as_many_blocks_as_are_needed() -> None:
