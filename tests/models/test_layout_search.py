@@ -426,7 +426,7 @@ def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest
     """Combinations are measured besides the given layouts, whole models race, and the winner is what is kept."""
     network, target, db, executor = _small(tmp_path, monkeypatch)
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
-    found = tuning.tune_network(network, target, 60, db=db, executor=executor)  # type: ignore[arg-type]
+    found = tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
     assert set(found.wholes) >= {"agreed"} and len(found.wholes) > 1
     given = drawn(network)
     for name, array in computed(network, given).items():

@@ -10,7 +10,7 @@ import pytest
 
 import stridesmith as ss
 from stridesmith.errors import UsageError
-from stridesmith.search.tuning import tuner
+from stridesmith.search.tuning import ranged
 from stridesmith.search.tuning.settings import resolve
 
 SCRIPT = """
@@ -27,7 +27,7 @@ def twice(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The settings of every run that was asked for."""
     found: list[Any] = []
-    monkeypatch.setattr(tuner, "tune", lambda settings, emit, generate: found.append(settings))
+    monkeypatch.setattr(ranged, "tune", lambda settings, emit, generate: found.append(settings))
     return found
 
 
