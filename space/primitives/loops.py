@@ -257,13 +257,13 @@ def make_rectangular(func: PrimFunc, loop: str) -> Result:
         return func, None
     known = enclosing_bounds(func, target)
     largest = bound(extent, known)[1]
+    if reads_memory(extent) or can_fail(extent) or largest > dtypes.int_range(target.var.dtype)[1] // 2:
+        raise ScheduleError("(1) the largest value of the extent {extent!r} of loop `{loop}` is not known",
+                            extent=extent, loop=loop)  # fmt: skip
     if largest > LONGEST_BOX:
         raise ScheduleError("(1) nothing says how large the extent `{extent}` of loop `{loop}` may be",
                             hint="assume it at the top of the function",
                             extent=extent_text(extent), loop=loop)  # fmt: skip
-    if reads_memory(extent) or can_fail(extent) or largest > dtypes.int_range(target.var.dtype)[1] // 2:
-        raise ScheduleError("(1) the largest value of the extent {extent!r} of loop `{loop}` is not known",
-                            extent=extent, loop=loop)  # fmt: skip
     body = guard(target.body, binary("<", target.var, extent))
     return with_stmt(func, target, replace(target, extent=as_expr(max(largest, 0), target.var), body=body)), None
 
