@@ -361,3 +361,14 @@ def test_conditions_read_as_a_person_writes_them(cond: Expr, text: str) -> None:
     """A set is written back in its simplest form: boxes by their sides, nothing that follows from the rest."""
     whole = sets.box((I, J), (7, 5))
     assert expr_text(whole.where(cond).condition(whole)) == text
+
+
+def test_the_last_point_of_a_set_with_many_divisions_is_not_asked_for() -> None:
+    """isl counts no operations there, so that no budget ends it."""
+    i, j = Var("i"), Var("j")
+    total = i * 31 + j
+    conds = [total // step % 7 < total // (step + 1) % 5 + 3 for step in range(3, 12)]
+    domain = sets.Domain(((i, 50), (j, 31))).where(*conds)
+    with pytest.raises(sets.Unknown, match="so many divisions"):
+        sets.points(domain).last()
+    assert sets.points(sets.Domain(((i, 50), (j, 31))).where(total // 3 < 7)).last() == {"i": 0, "j": 20}
