@@ -32,7 +32,7 @@ Extent = Expr | int | None
 
 
 MOST_DIVISIONS = 6
-"""Of a set whose last point is asked for: of 7, one took more than five minutes."""
+"""The most integer divisions of a set whose last point is computed: isl took more than five minutes for one with 7."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from ..primitive import Result, primitive
 from ..tree import extent_of, find_loop, guard, limit_of, substitute_loops, with_stmt
 
 LONGEST_BOX = 1 << 32
-"""Iterations of a loop that only conditions end: what is larger is no end that anybody stated, and nobody waits for."""
+"""The most iterations that `make_rectangular` gives a loop: a larger end follows from no bound that is stated."""
 
 
 @primitive
