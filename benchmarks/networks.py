@@ -6,8 +6,8 @@ Five come from the tests of the package `onnx`, where weights are constants with
 ones.  Three are those of PP-OCRv4, with their real weights, from the wheel `rapidocr-onnxruntime`, which pip downloads.
 Two are written here: MobileNetV2, and six layers of BERT-base at 127 tokens.  Nothing else is fetched from anywhere.
 
-``NAME:int8`` is the network after ONNX Runtime's static quantiser and what it asks for before: bytes between QuantizeLinear and DequantizeLinear,
-weights with a scale for each channel, calibrated on seeded inputs.
+``NAME:int8`` is the network after ONNX Runtime's static quantiser and the preparation that this asks for: bytes between
+QuantizeLinear and DequantizeLinear, weights with a scale for each channel, calibrated on seeded inputs.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ def _met(made: Transposed, d: int) -> Array:
     taps = np.arange(made.taps[d]) * made.dilations[d]
     places = np.arange(made.outs[d])[:, None] + made.cuts[d] - taps
     inside = (places >= 0) & (places < made.sizes[d] * made.strides[d])
-    return (inside & (places % made.strides[d] == 0)).astype(np.int64)
+    found: Array = (inside & (places % made.strides[d] == 0)).astype(np.int64)
+    return found
 
 
 @dataclass(frozen=True)
