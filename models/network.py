@@ -75,7 +75,8 @@ class Foreign:
 
     `model` is a serialised ONNX model of this one node; `op` is its type, as reports name it.  The model's inputs
     and outputs have the names of the tensors.  Where `by` names another implementation, that one runs it, on so many
-    `threads` (`models.fallback`).
+    `threads` (`models.fallback`).  Where only contents say how long its results are, they have `at_most` the shapes
+    that are told of them.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Foreign:
     outputs: tuple[str, ...]
     by: str = REFERENCE
     threads: int = 1
+    at_most: bool = False
 
 
 @dataclass(frozen=True)

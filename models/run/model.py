@@ -68,7 +68,8 @@ class Model:
             if isinstance(node, Branches)
         }
         self._segments = self._cut()
-        self._cuts = {node.outputs[0] for node in network.nodes if isinstance(node, Cut)}.intersection(network.outputs)
+        cut_here = (n for n in network.nodes if isinstance(n, Cut) or (isinstance(n, Foreign) and n.at_most))
+        self._cuts = {name for node in cut_here for name in node.outputs}.intersection(network.outputs)
         self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
@@ -150,7 +151,7 @@ class Model:
         return tuple(found) if out is None or self._cuts else tuple(out)
 
     def _counted(self, name: str, result: Array) -> Array:
-        """The part of an output that there is, where its length was computed (`network.Cut`)."""
+        """The part of an output that there is, where its length was computed (`network.Cut`, `Foreign.at_most`)."""
         if name not in self._cuts:
             return result
         part = result[tuple(map(slice, self.values[name].shape))]
