@@ -134,9 +134,10 @@ def _deciding(node: Node) -> frozenset[Var]:
         cond = node.args[0]
     else:
         return frozenset()
-    if isinstance(node, Call) and node.name == MASKED_LOAD:
-        return frozenset(var for part in conjuncts(cond) if isinstance(part, Broadcast) for var in free_variables(part))
-    return frozenset() if dtypes.lanes(cond.dtype) > 1 else frozenset(free_variables(cond))
+    if dtypes.lanes(cond.dtype) == 1:
+        return frozenset(free_variables(cond))
+    parts = conjuncts(cond) if isinstance(node, Call) and node.name == MASKED_LOAD else ()
+    return frozenset(var for part in parts if isinstance(part, Broadcast) for var in free_variables(part))
 
 
 @dataclass
@@ -349,10 +350,10 @@ class Effects:
 
     def _masked(self, expr: Call) -> Place:
         """The place of a masked load: its first lane, where the lanes are neighbours, and what is left of the mask."""
-        _, load, beside = expr.args
+        _, load, *beside = expr.args
         assert isinstance(load, Load)
         found = as_ramp(load.indices[0]) if len(load.indices) == 1 else None
-        parts = [*(self._mask(expr) or ()), beside]
+        parts = [*(self._mask(expr) or ()), *beside]
         if found is None or found[1] != const(1, found[1].dtype):
             return self._same((MASKED_LOAD, expr.dtype), [*parts, *load.indices])
         same = self._same((MASKED_LOAD, expr.dtype), parts)
