@@ -26,13 +26,23 @@ from ..ir.stmt import PrimFunc
 Array: TypeAlias = NDArray[np.generic]
 
 
+CARRIED: Mapping[str, str] = dict.fromkeys(
+    ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "int2", "uint2"), "uint8"
+)
+"""Types of numbers that programs have as their bits, and the type of these."""
+
+
 @dataclass(frozen=True)
 class Tensor:
-    """What passes between operators, in its logical shape."""
+    """What passes between operators, in its logical shape.
+
+    `dtype` is the type in which programs have it, `told` that of its numbers, where programs have only their bits.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    told: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -248,6 +258,8 @@ def _wrong_constants(network: Network) -> Iterator[str]:
     """A sentence for each constant whose array has another shape or type than its tensor."""
     for name, array in network.constants.items():
         tensor = network.tensors.get(name)
+        if tensor and tensor.told == str(array.dtype) and array.shape == tensor.shape:
+            continue
         # NumPy has the bits of some types alone.
         is_held = tensor and tensor.dtype in (*BITS, *HALF_BYTES) and array.dtype == boundary_dtype(tensor.dtype)
         told = tensor.dtype if tensor and is_held else str(array.dtype)
@@ -260,8 +272,8 @@ def _misfits_of(network: Network, node: Branches, part: Network) -> Iterator[str
     """What is wrong with a network in a branch, and where its tensors are not those of the node."""
     yield from problems(part)
     for outer, inner in ((node.inputs[1:], part.inputs), (node.outputs, part.outputs)):
-        theirs = [(t.shape, t.dtype) for t in map(part.tensors.__getitem__, inner)]
-        if theirs != [(t.shape, t.dtype) for t in map(network.tensors.__getitem__, outer)]:
+        theirs = [(t.shape, t.dtype, t.told) for t in map(part.tensors.__getitem__, inner)]
+        if theirs != [(t.shape, t.dtype, t.told) for t in map(network.tensors.__getitem__, outer)]:
             yield f"`{node.name}` passes `{', '.join(outer)}` for `{', '.join(inner)}`, of other types or shapes"
 
 

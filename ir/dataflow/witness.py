@@ -87,7 +87,9 @@ class _Search:
     def _observer(self, statement: Statement, write: Access, element: Sequence[Expr], time: Time) -> str:
         """Who reads `element` next, after `time`; empty if nobody or if that is open."""
         found: list[tuple[Time, bool, Statement]] = []
-        for other in self.program.touching(write.buffer):
+        numbers = [int(e.value) for e in element if isinstance(e, Const)]
+        box = tuple((k, k) for k in numbers) if len(numbers) == len(element) else None
+        for other in self.program.touching(write.buffer, box):
             for access in other.accesses:
                 if access.buffer != write.buffer or other is statement:
                     continue  # later instances of the statement itself go, and change nothing
