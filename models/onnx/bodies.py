@@ -89,7 +89,7 @@ def _max_unpool(p: Parts) -> bool:
 
 
 def _batch_normalization(p: Parts) -> bool:
-    """In training, by the mean and the variance of the batch, which are mixed into those that are given."""
+    """The normalisation of training: by mean and variance of the batch, which update the running ones."""
     if not p.attribute("training_mode", 0) or p.type().dtype not in ("float32", "float64"):
         return False
     shape = p.shape()

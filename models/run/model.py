@@ -401,7 +401,7 @@ class _Moves:
         return [(is_input, number, block) for is_input, number, block in found if block in touched]
 
     def give(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-        """Before a run."""
+        """Hand the arrays of a call to the plan before it runs: by address where they are lent, else as a copy."""
         for is_input, number, slots in self._lent:
             start = address(inputs[number] if is_input else out[number])
             for record, index, offset in slots:
@@ -412,7 +412,7 @@ class _Moves:
             self._model._write(name, inputs[number])
 
     def take(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-        """After a run."""
+        """Copy to `out` what was not computed there."""
         for number, name in self._copied_out:
             if name in self._model._cuts:
                 continue
