@@ -87,15 +87,15 @@ class Epilogue:
         return f"T.Cast({self.dtype!r}, T.round_to_int32(T.max(T.min({value}, {most}), {least})) + {zero})"
 
 
-def in_steps(value: str, dtype: str, zero: str, ends: tuple[int, int]) -> str:
-    """A float as an integer, ``clip(round(value) + zero)``, as script text; NaN counts as 0.
+def in_steps(value: str, bounds: tuple[int, int], zero: str, ends: tuple[int, int]) -> str:
+    """A float as an int32 between `bounds`, ``clip(round(value) + zero)``, as script text; NaN counts as 0.
 
     Between `ends`, beyond which no zero point brings it back, it is a whole number by one instruction.
     """
     least, most = (literal(float(end), "float32") for end in ends)
     whole = f"T.Cast('int32', T.nearbyint(T.max(T.min({value}, {most}), {least}))) + {zero}"
-    low, high = (literal(end, "int32") for end in int_range(dtype))
-    return f"T.Cast({dtype!r}, T.max(T.min({whole}, {high}), {low}))"
+    low, high = (literal(end, "int32") for end in bounds)
+    return f"T.max(T.min({whole}, {high}), {low})"
 
 
 def folded(weights: Array, zero: Array | None, axis: int) -> Array | None:

@@ -77,7 +77,7 @@ def interleaved_lanes(read: int | NDArray[np.int64], lanes: int) -> NDArray[np.i
 
 
 def _steps(func: PrimFunc, block: str, loop: str) -> tuple[list[int | None], list[int | None]]:
-    """By how many elements a block's stores and loads move in an iteration of a loop; None if by no fixed number."""
+    """The strides in elements of a block's stores and of its loads along a loop; None for one that is not fixed."""
     target = find_block(func, block)
     bounds = loop_bounds(loops_above(func, target))
     bindings = {i.var: i.binding for i in target.iters}
