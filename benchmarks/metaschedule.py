@@ -40,7 +40,8 @@ WHEELS = ("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post1", "xgboost-c
 SHAPES = (
     ("resnet50", "c2_3x3", "nhwc"), ("transformer", "qkv", ""), ("ragged", "prime", ""),
     ("mobilenetv2", "dw112", "nhwc"), ("transformer", "softmax", ""), ("resnet50", "c5_3x3", "nhwc"),
-    ("transformer", "scores", ""), ("resnet50", "c2_1x1b", "nhwc"), ("transformer", "layernorm", ""), ("ragged", "odd3x3", "nchw"),
+    ("transformer", "scores", ""), ("resnet50", "c2_1x1b", "nhwc"), ("transformer", "layernorm", ""),
+    ("ragged", "odd3x3", "nchw"),
     ("transformer", "square512", ""), ("mobilenetv2", "pw28", "nhwc"), ("resnet50", "c3_3x3s2", "nhwc"),
     ("ragged", "tall", ""), ("mobilenetv2", "dw14", "nhwc"), ("resnet50", "stem", "nhwc"),
     ("resnet50", "c3_3x3", "nchw"),
