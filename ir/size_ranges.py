@@ -40,7 +40,7 @@ class Range:
 
 
 def ranges_of(func: PrimFunc) -> dict[Var, Range]:
-    """For each integer of the function the numbers outside of which every call is refused; some of them may be, too.
+    """The range of each integer of the function: numbers outside are refused in a call, and some inside may be, too.
 
     A range without an end that is stated ends where extents do, at `statements.LONGEST`.
     """

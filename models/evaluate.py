@@ -19,12 +19,12 @@ from ..ir.numbers import BITS, HALF_BYTES, boundary_dtype, to_storage
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
 from .fallback import run_foreign
-from .network import REFERENCE, Array, Branches, Cut, Foreign, Lookup, Network, Node, Operator, Tensor
+from .network import CARRIED, REFERENCE, Array, Branches, Cut, Foreign, Lookup, Network, Node, Operator, Tensor
 
 
 def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
     """The outputs of a network by name, from its inputs by name; with `keep`, every tensor that it computes."""
-    values: dict[str, Array] = {**network.constants}
+    values = {name: as_bits(network.tensors[name], array) for name, array in network.constants.items()}
     for name in network.inputs:
         values[name] = _given(network.tensors[name], arrays)
     left = {name: len(readers) for name, readers in network.consumers.items()}
@@ -70,6 +70,8 @@ def _program(network: Network, node: Operator, values: Mapping[str, Array]) -> d
 def _as_told(network: Network, name: str, value: Array) -> Array:
     """A tensor in the type that the network says; of those of ml_dtypes in these, where a model brings them."""
     tensor = network.tensors.get(name)
+    if tensor is not None and tensor.told:
+        return value.view(tensor.told)
     if tensor is None or tensor.dtype not in (*BITS, *HALF_BYTES) or value.dtype != boundary_dtype(tensor.dtype):
         return value
     return value.view(tensor.dtype)
@@ -84,9 +86,14 @@ def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> di
     found = run_foreign(replace(node, by=REFERENCE), {name: values[name] for name in node.inputs})
     for name, value in list(found.items()):
         tensor = network.tensors.get(name)
+        if tensor is not None:
+            found[name] = as_bits(tensor, value)
         if tensor is not None and tensor.dtype == "object":
             found[name] = value.astype(object)
-        if tensor is not None and value.shape != tensor.shape:
+        fits = tensor is None or value.shape == tensor.shape
+        if tensor is not None and node.at_most and value.ndim == len(tensor.shape):
+            fits = all(extent <= most for extent, most in zip(value.shape, tensor.shape, strict=True))
+        if tensor is not None and not fits:
             raise InternalError(
                 f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, not {list(tensor.shape)}"
             )
@@ -120,10 +127,15 @@ def _texts(table: tuple[str, ...]) -> Array:
     return np.array(table, object)
 
 
+def as_bits(tensor: Tensor, array: Array) -> Array:
+    """An array as programs have it: of numbers of some types the bits."""
+    return array.view(CARRIED[tensor.told]) if tensor.told and str(array.dtype) == tensor.told else array
+
+
 def _given(tensor: Tensor, arrays: Mapping[str, Array]) -> Array:
     if tensor.name not in arrays:
         raise UsageError(f"the network's input `{tensor.name}`, {tensor.dtype}{list(tensor.shape)}, is missing")
-    array = np.asarray(arrays[tensor.name])
+    array = as_bits(tensor, np.asarray(arrays[tensor.name]))
     if (array.shape, str(array.dtype)) != (tensor.shape, tensor.dtype):
         raise UsageError(
             f"the network's input `{tensor.name}` is {tensor.dtype}{list(tensor.shape)}, but got "

@@ -26,13 +26,23 @@ from ..ir.stmt import PrimFunc
 Array: TypeAlias = NDArray[np.generic]
 
 
+CARRIED: Mapping[str, str] = dict.fromkeys(
+    ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "int2", "uint2"), "uint8"
+)
+"""Types of numbers that programs have as their bits, and the type of these."""
+
+
 @dataclass(frozen=True)
 class Tensor:
-    """What passes between operators, in its logical shape."""
+    """What passes between operators, in its logical shape.
+
+    `dtype` is the type in which programs have it, `told` that of its numbers, where programs have only their bits.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    told: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -65,7 +75,8 @@ class Foreign:
 
     `model` is a serialised ONNX model of this one node; `op` is its type, as reports name it.  The model's inputs
     and outputs have the names of the tensors.  Where `by` names another implementation, that one runs it, on so many
-    `threads` (`models.fallback`).
+    `threads` (`models.fallback`).  Where only contents say how long its results are, they have `at_most` the shapes
+    that are told of them.
     """
 
     name: str
@@ -75,6 +86,7 @@ class Foreign:
     outputs: tuple[str, ...]
     by: str = REFERENCE
     threads: int = 1
+    at_most: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,9 +257,11 @@ def problems(network: Network) -> Iterator[str]:
 
 
 def _wrong_constants(network: Network) -> Iterator[str]:
-    """Where the array of a constant has another shape or type than its tensor."""
+    """A sentence for each constant whose array has another shape or type than its tensor."""
     for name, array in network.constants.items():
         tensor = network.tensors.get(name)
+        if tensor and tensor.told == str(array.dtype) and array.shape == tensor.shape:
+            continue
         # NumPy has the bits of some types alone.
         is_held = tensor and tensor.dtype in (*BITS, *HALF_BYTES) and array.dtype == boundary_dtype(tensor.dtype)
         told = tensor.dtype if tensor and is_held else str(array.dtype)
@@ -260,13 +274,13 @@ def _misfits_of(network: Network, node: Branches, part: Network) -> Iterator[str
     """What is wrong with a network in a branch, and where its tensors are not those of the node."""
     yield from problems(part)
     for outer, inner in ((node.inputs[1:], part.inputs), (node.outputs, part.outputs)):
-        theirs = [(t.shape, t.dtype) for t in map(part.tensors.__getitem__, inner)]
-        if theirs != [(t.shape, t.dtype) for t in map(network.tensors.__getitem__, outer)]:
+        theirs = [(t.shape, t.dtype, t.told) for t in map(part.tensors.__getitem__, inner)]
+        if theirs != [(t.shape, t.dtype, t.told) for t in map(network.tensors.__getitem__, outer)]:
             yield f"`{node.name}` passes `{', '.join(outer)}` for `{', '.join(inner)}`, of other types or shapes"
 
 
 def _misfits(network: Network, node: Operator) -> Iterator[str]:
-    """Where the parameters of a program are not the tensors that it is called with."""
+    """A sentence for each parameter of a program that is not the tensor it is called with."""
     names = (*node.inputs, *node.outputs)
     if len(names) != len(node.func.params) or len(names) != len(node.func.buffers):
         yield f"`{node.name}` passes {len(names)} tensors to a program with {len(node.func.params)} parameters"

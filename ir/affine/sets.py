@@ -54,12 +54,12 @@ class Domain:
 
     def never_wraps(self, expr: Expr) -> bool:
         """Whether no int64 that `expr` computes wraps around at a point of the domain, as far as intervals say."""
-        box = _box(self.dims, self.indices)
+        box = intervals_of(self.dims, self.indices)
         return never_wraps(expr, box) or (bool(self.conditions) and never_wraps(expr, self._facts))
 
     @cached_property
     def _facts(self) -> Facts:
-        facts = _box(self.dims, self.indices)
+        facts = intervals_of(self.dims, self.indices)
         for var, extent in self.dims:
             facts = facts.assuming(binary("<", var, extent)) if isinstance(extent, Expr) else facts
         for cond in (*self.conditions, *self.conditions):  # again, where later ones say that a sum does not wrap around
@@ -81,7 +81,7 @@ class Domain:
 
 
 @cached(4096)
-def _box(dims: tuple[tuple[Var, Extent], ...], indices: frozenset[Var]) -> Facts:
+def intervals_of(dims: tuple[tuple[Var, Extent], ...], indices: frozenset[Var] = frozenset()) -> Facts:
     """The intervals of the variables of a domain."""
     ends = {var: (0, extent - 1) for var, extent in dims if isinstance(extent, int)}
     facts = Facts({**dict.fromkeys(indices, ANY_INDEX), **ends})

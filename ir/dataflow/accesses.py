@@ -262,10 +262,3 @@ def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, strict: b
         expr = _scalar(expr, lane, bounds[lane][1] + 1)
     result: Expr = simplify(inlined(expr, dict(env)), bounds, strict=strict)
     return result
-
-
-@cached(1 << 13)
-def memories(stmt: Stmt) -> frozenset[str]:
-    """Names of the memories that a statement touches itself; what it holds below does not count."""
-    names = {n.buffer.memory for e, _ in own_expressions(stmt) for n in walk(e) if isinstance(n, Load)}
-    return frozenset(names | {stmt.buffer.memory} if isinstance(stmt, Store) else names)

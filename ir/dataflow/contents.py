@@ -27,6 +27,7 @@ from ..expr import Buffer, Const, Expr, Extent, Undef, Var, conjuncts, free_vari
 from ..node import walk
 from ..stmt import For
 from .accesses import Access, element_variables
+from .boxes import box_of
 from .dependence import Event, IntMap, common_loops, last_writers
 from .instances import Program, Statement
 from .writers import Piece, Writer, check_contradictions, image, is_finite_value, pollution, writers
@@ -76,7 +77,10 @@ def held(
     check_contradictions(program, buffer)
     if read.access.whole or not all(is_affine(i, frozenset(read.statement.variables)) for i in read.access.indices):
         return _Nothing(read)
-    found = [_restricted(w, only or {}) for w in writers(program, buffer)]
+    box = box_of(read.access, read.statement.dims)
+    near = frozenset(s.number for s in program.touching(buffer, box))
+    known = (w for w in writers(program, buffer) if w.statement is None or w.is_assumption or w.number in near)
+    found = [_restricted(w, only or {}) for w in known]
     if within is not None:
         found = [w for w in found if within.var in _before(w, read)]
     scalars = frozenset(program.func.scalars)
@@ -175,7 +179,7 @@ class _ByImages(Held):
         return result
 
     def _certain(self) -> list[tuple[int, IntSet]]:
-        """Where an element has surely been written, with the loops in which that was the same iteration."""
+        """The elements that have surely been written, with the number of loops in whose same iteration that was."""
         result = []
         for writer in self.found:
             if writer.number < self.read.statement.number and writer.exact:

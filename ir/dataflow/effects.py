@@ -16,7 +16,6 @@ from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import Buffer, Expr, Var, as_expr, binary, conjuncts, const, substitute
-from ..stmt import Assume
 from ..text import expr_text
 from .accesses import Access, element_variables
 from .contents import Reading, held
@@ -122,7 +121,7 @@ def _untouched(program: Program, changes: Sequence[Change], split: Sequence[_Sto
             written = stored.loud.image(write.indices, element_variables(write.buffer))
             if not written.intersect(end_elements(program, write.buffer)).is_empty():
                 return False
-            for statement in program.touching(write.buffer):
+            for statement in program.touching(write.buffer, stored.change.statement.boxes[write]):
                 change = by_number.get(statement.number)
                 parts = [points(statement.domain if change is None else change.others)]
                 if statement.number in silent and not silent[statement.number].is_empty():
@@ -151,8 +150,8 @@ def _assumptions(program: Program, changes: Sequence[Change], buffer: Buffer) ->
     """What is assumed of a memory where changed stores may have been made, as what reads it."""
     first = min(c.statement.number for c in changes)
     later = [
-        knowing(s) for s in program.statements
-        if isinstance(s.stmt, Assume) and (s.number > first or any(common_loops(s, c.statement) for c in changes))
+        knowing(s) for s in program.assumptions
+        if s.number > first or any(common_loops(s, c.statement) for c in changes)
     ]  # fmt: skip
     return [s for s in later if any(a.buffer == buffer for a in s.reads)]
 
@@ -210,7 +209,9 @@ def _observers(
     writes: list[Event] = []
     loud: dict[str, _Stored] = {}
     stored_of = {s.change.statement.number: s for s in split}
-    for statement in program.touching(buffer):
+    changed = (s.change.statement for s in split if not s.loud.is_empty())
+    boxes = [s.boxes[s.write] for s in changed if s.write is not None and s.write.buffer == buffer]
+    for statement in program.touching(buffer, *boxes):
         change, stored = changes.get(statement.number), stored_of.get(statement.number)
         rest = points(statement.domain if change is None else change.others)
         for access in statement.accesses:

@@ -18,8 +18,8 @@ statement one more dimension, the lane, which the schedule leaves out: lanes run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from typing import NamedTuple
@@ -71,10 +71,10 @@ from .accesses import (
     accesses_of,
     inlined,
     lanes_of,
-    memories,
     resolved,
     resolved_loads,
 )
+from .boxes import Box, Touches, box_of
 
 Schedule = tuple[int | Var, ...]
 
@@ -136,6 +136,11 @@ class Statement:
         """Loads in evaluation order, then the store; assumptions touch nothing."""
         return accesses_of(self.stmt, self._frame)
 
+    @cached_property
+    def boxes(self) -> Mapping[Access, Box | None]:
+        """A box for each access, which holds all elements that it touches."""
+        return {access: box_of(access, self.dims) for access in self.accesses}
+
     @property
     def write(self) -> Access | None:
         """The store, if the statement is one."""
@@ -187,6 +192,7 @@ class Program:
     statements: tuple[Statement, ...]
     parameters: tuple[Var, ...]
     given: tuple[Expr, ...] = ()
+    whole: Program | None = None  # the program of which this one has some of the statements
 
     def below(self, node: Stmt) -> tuple[Statement, ...]:
         """The statements at or below `node`, which is compared by identity."""
@@ -197,9 +203,38 @@ class Program:
         """The memories that some statement stores to."""
         return frozenset(s.write.buffer for s in self.statements if s.write is not None)
 
-    def touching(self, buffer: Buffer) -> tuple[Statement, ...]:
-        """The statements that may touch a memory, also through views of it."""
-        return tuple(s for s in self.statements if buffer.name in memories(s.stmt))
+    def touching(self, buffer: Buffer, *boxes: Box | None) -> Sequence[Statement]:
+        """The statements that may touch a memory, or its elements in `boxes`, also through views of it."""
+        known = self._touches.get(buffer.name)
+        if known is None:
+            return ()
+        found = known.near(boxes) if boxes else known.everything
+        return found if self.whole is None else [s for s in found if s.number in self._numbers]
+
+    @cached_property
+    def assumptions(self) -> tuple[Statement, ...]:
+        """The statements that are assumptions."""
+        return tuple(s for s in self.statements if isinstance(s.stmt, Assume))
+
+    def without(self, gone: Collection[int]) -> Program:
+        """The program without the statements of these numbers, while the others keep theirs; `func` stays as it is."""
+        kept = tuple(s for s in self.statements if s.number not in gone)
+        return replace(self, statements=kept, whole=self.whole or self)
+
+    @cached_property
+    def _numbers(self) -> frozenset[int]:
+        return frozenset(s.number for s in self.statements)
+
+    @cached_property
+    def _touches(self) -> Mapping[str, Touches[Statement]]:
+        """By memory."""
+        if self.whole is not None:
+            return self.whole._touches
+        found: dict[str, Touches[Statement]] = {}
+        for statement in self.statements:
+            for memory in dict.fromkeys(access.buffer.name for access in statement.accesses):
+                found.setdefault(memory, Touches()).add(statement, memory)
+        return found
 
 
 _programs: Recent[int, Program] = Recent(64)

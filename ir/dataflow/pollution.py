@@ -42,6 +42,7 @@ def is_total(expr: Expr) -> bool:
     return not isinstance(expr, Call) or expr.name in TOTAL_CALLS or not dtypes.is_float(expr.dtype)
 
 
+@cached(128)
 def has_padding(program: Program) -> bool:
     """Whether anything in a function speaks of padding."""
     return bool(program.func.layouts) or any(_speaks_of_padding(s.stmt) for s in program.statements)

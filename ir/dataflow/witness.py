@@ -87,7 +87,9 @@ class _Search:
     def _observer(self, statement: Statement, write: Access, element: Sequence[Expr], time: Time) -> str:
         """Who reads `element` next, after `time`; empty if nobody or if that is open."""
         found: list[tuple[Time, bool, Statement]] = []
-        for other in self.program.touching(write.buffer):
+        numbers = [int(e.value) for e in element if isinstance(e, Const)]
+        box = tuple((k, k) for k in numbers) if len(numbers) == len(element) else None
+        for other in self.program.touching(write.buffer, box):
             for access in other.accesses:
                 if access.buffer != write.buffer or other is statement:
                     continue  # later instances of the statement itself go, and change nothing
@@ -111,7 +113,7 @@ def _time(statement: Statement, point: Point) -> Time:
 
 
 def _first_after(other: Statement, access: Access, element: Sequence[Expr], time: Time) -> Time | None:
-    """When `other` first touches `element` after `time`, if it may; raises where that is not affine."""
+    """The first time after `time` at which `other` may touch `element`, or None.  Raises Unknown where not affine."""
     later: Expr = FALSE
     for own, then in reversed(list(zip(other.schedule, time, strict=False))):
         value = as_expr(own) if isinstance(own, int) else own

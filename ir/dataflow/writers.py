@@ -82,10 +82,10 @@ def writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
     """The writers of a memory in program order, the entry first."""
     found: list[Writer] = list(_entry(program, buffer))
     is_parameter = any(b.name == buffer.name for b in program.func.buffers)
-    for statement in program.statements:
+    spoken = program.assumptions if is_parameter else ()
+    for statement in sorted((*program.touching(buffer), *spoken), key=lambda s: s.number):
         if isinstance(statement.stmt, Assume):
-            if is_parameter:
-                found.extend(assumptions(statement, buffer))
+            found.extend(assumptions(statement, buffer))
             continue
         access = statement.write
         if access is not None and access.buffer == buffer:
@@ -136,13 +136,19 @@ def _store(statement: Statement, access: Access) -> Writer:
     assert isinstance(statement.stmt, Store)
     known = frozenset(statement.variables)
     affine = not access.whole and all(is_affine(i, known) for i in access.indices)
-    value = statement.resolve(statement.stmt.value, strict=True)
-    anywhere = Undef(value.dtype) if any(isinstance(n, Undef) for n in walk(value)) else None
-    pieces = tuple(_pieces(value, (), known)) if affine else (Piece((), anywhere),)
+    pieces = _stored(statement.resolve(statement.stmt.value, strict=True), known, affine)
     owners = tuple(v for v in access.owners if v in known)
     return Writer(
         statement, statement.domain, access.indices if affine else None, owners, pieces, statement.exact and affine
     )
+
+
+@cached(1 << 13)
+def _stored(value: Expr, known: frozenset[Var], affine: bool) -> tuple[Piece, ...]:
+    """The pieces of a stored value; one where it is not known which element holds it."""
+    if affine:
+        return tuple(_pieces(value, (), known))
+    return (Piece((), Undef(value.dtype) if any(isinstance(n, Undef) for n in walk(value)) else None),)
 
 
 def _pieces(value: Expr, conditions: tuple[Expr, ...], known: frozenset[Var]) -> Iterator[Piece]:

@@ -21,8 +21,9 @@ Source: RFC 0077, "Enhancement - Simplify".
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from .. import dtypes
@@ -37,7 +38,7 @@ from ..expr import COMPARISONS, Binary, Call, Const, Expr, Load, Not, Undef, Var
 from ..functions import LOAD_WITHIN, MASKED_LOAD, PREFETCH
 from ..node import rebuild, walk
 from ..stmt import Assume, Block, For, PrimFunc, Stmt, memories_read
-from .positions import Position, at, position, with_statement
+from .positions import at, position, with_statement
 from .renaming import distinct
 
 MOST_WRITERS = 8  # statements that write a memory whose contents are asked for, a choice
@@ -53,10 +54,11 @@ def with_known_loads(func: PrimFunc, within: Stmt) -> PrimFunc:
     program = instances(func)
     assumptions = (s.cond for s in walk(func.body) if isinstance(s, Assume))
     contents = _Contents(program, frozenset(name for cond in assumptions for name in memories_read(cond)))
-    for statement in program.below(at(func.body, root)):
-        place = position(program.func.body, statement.stmt)
-        for old, value in _known(contents, statement):
-            func = _replaced(func, place, old, value)
+    within, known = at(func.body, root), dict[int, list[tuple[Expr, Expr]]]()
+    for statement in program.below(within):
+        known.setdefault(id(statement.stmt), []).extend(_known(contents, statement))
+    new = _replaced(within, known) if any(known.values()) else within
+    func = func if new is within else with_statement(func, root, new)
     if contents.left:
         _log.debug("%s: %d loads were not looked up, as %d were before", func.name, contents.left, MOST_LOADS)
     return func
@@ -208,22 +210,28 @@ def _size(expr: Expr) -> int:
     return sum(1 for n in walk(expr) if isinstance(n, Expr))
 
 
-def _replaced(func: PrimFunc, place: Position, old: Expr, value: Expr) -> PrimFunc:
-    """The function with `old` replaced in the expressions that the statement at `place` evaluates itself."""
+def _replaced(stmt: Stmt, known: Mapping[int, Sequence[tuple[Expr, Expr]]]) -> Stmt:
+    """The statement with other expressions in those that a statement evaluates itself, by its identity."""
+    new = rebuild(stmt, lambda child: _replaced(child, known) if isinstance(child, Stmt) else child)
+    for old, value in known.get(id(stmt), ()):
+        new = rebuild(new, partial(_own, old=old, value=value))
+    assert isinstance(new, Stmt)
+    return new
+
+
+def _own(child: Any, old: Expr, value: Expr) -> Any:
+    """What a statement holds, with `old` replaced where it is no statement."""
 
     def swap(node: Any) -> Any:
         if node == old:
             return value
         names_it = isinstance(node, Call) and node.name in (MASKED_LOAD, LOAD_WITHIN, PREFETCH)
 
-        def below(child: Any) -> Any:
-            if names_it and isinstance(child, Load):
-                return rebuild(child, lambda index: swap(index) if isinstance(index, Expr) else index)
-            return swap(child) if isinstance(child, Expr) else child
+        def below(item: Any) -> Any:
+            if names_it and isinstance(item, Load):
+                return rebuild(item, lambda index: swap(index) if isinstance(index, Expr) else index)
+            return swap(item) if isinstance(item, Expr) else item
 
         return rebuild(node, below)
 
-    def own(child: Any) -> Any:
-        return child if isinstance(child, Stmt) else swap(child)
-
-    return with_statement(func, place, rebuild(at(func.body, place), own))
+    return child if isinstance(child, Stmt) else swap(child)

@@ -19,8 +19,9 @@ Source: RFC 0077, "Enhancement - Remove No Op".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from ..affine.guard import NotAffine, Unknown
@@ -28,6 +29,7 @@ from ..affine.sets import points
 from ..arith.statements import NOTHING
 from ..dataflow.harmless import Change, Harm, vanishing
 from ..dataflow.instances import Program, Statement, instances
+from ..dataflow.rectangles import Answer, by_boxes
 from ..dataflow.reduced import Part, cells, is_silent
 from ..dataflow.witness import needed_instance
 from ..dataflow.writers import Contradiction
@@ -69,7 +71,9 @@ def without_no_ops(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Needed]
         func = with_statement(func, root, silent)
     while True:
         func, needed = _swept(distinct(func), root)
-        smaller = _without_empty_at(func, root)
+        old = at(func.body, root)
+        new = pruned(old) if root else without_empty(func).body
+        smaller = func if new is old else with_statement(func, root, new)
         if smaller == func:
             return without_empty(func), needed
         func = smaller  # conditions of what was left empty read nothing any more
@@ -77,56 +81,83 @@ def without_no_ops(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Needed]
 
 def _swept(func: PrimFunc, root: Position) -> tuple[PrimFunc, list[Needed]]:
     """The function without the stores at `root` that may go, empty statements left in their places."""
-    stay: dict[tuple[Position, ...], _Stay] = {}
-    while True:
-        program = instances(func)
-        for part in _parts(_stores(program, at(func.body, root), root), root):
-            if part.key in stay:
-                continue
-            harm = _harm(program, part.statements)
-            if harm is None:
-                func = with_statement(func, part.place, _storeless(at(func.body, part.place)))
-                stay = {k: v for k, v in stay.items() if v.memories.isdisjoint(part.memories)}
-                break
-            stay[part.key] = _Stay(part, harm)
-        else:
-            return func, [v.needed for v in stay.values() if len(v.part.key) == 1]
-
-
-def _without_empty_at(func: PrimFunc, root: Position) -> PrimFunc:
-    if not root:
-        return without_empty(func)
-    old = at(func.body, root)
-    new = pruned(old)
-    return func if new is old else with_statement(func, root, new)
+    sweep = _Sweep(instances(func), at(func.body, root), root)
+    while (part := sweep.next()) is not None:
+        sweep.settle(part, _harm(sweep.program, part.statements))
+    if not sweep.gone:
+        return func, sweep.needed
+    places = {id(s.stmt) for s in sweep.gone}
+    return func.with_body(_storeless(func.body, places)), sweep.needed
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Stores, by position and as statements, and the smallest statement that holds all of them."""
+    """Stores below one statement; the `number`s of parts are the order in which they are asked about."""
 
-    place: Position
-    key: tuple[Position, ...]
+    number: int
     statements: tuple[Statement, ...]
 
+
+class _Sweep:
+    """Parts in order, each of them asked about until nothing that it depends on changes.
+
+    Where a part goes, those that touch its elements are asked about again, and those that it was one of.  `program` is
+    what is left of the program.
+    """
+
+    def __init__(self, program: Program, within: Stmt, root: Position) -> None:
+        self.program, self.gone = program, list[Statement]()
+        groups = list(_parts(_stores(program, within, root), root))
+        self._members = [{s.number: s for s in group} for group in groups]
+        self._harms: dict[int, tuple[Harm, Statement]] = {}
+        self._asked = list(range(len(groups)))  # a heap
+        self._holding: dict[int, list[int]] = {}  # the parts that hold a store
+        for number, group in enumerate(groups):
+            for statement in group:
+                self._holding.setdefault(statement.number, []).append(number)
+        self._shown: dict[int, set[int]] = {}  # the parts whose harm a store shows
+
     @property
-    def memories(self) -> frozenset[str]:
-        """The memories that the part touches; a statement that touches none of them does not depend on it."""
-        return frozenset(a.buffer.memory for s in self.statements for a in s.accesses)
+    def needed(self) -> list[Needed]:
+        """Why single stores stay."""
+        single = [(k, harm) for k, harm in sorted(self._harms.items()) if len(self._members[k]) == 1]
+        return [Needed(statement.label, harm) for _, (harm, statement) in single]
 
+    def next(self) -> _Part | None:
+        """The first part that is to be asked about."""
+        while self._asked:
+            number = heappop(self._asked)
+            members = tuple(self._members[number].values())
+            if number in self._harms or not members:
+                continue
+            # Of a part that became a single store a part before this one may be the same.
+            before = (k for k in self._holding[members[0].number] if k < number)
+            if len(members) > 1 or all(len(self._members[k]) > 1 for k in before):
+                return _Part(number, members)
+        return None
 
-@dataclass(frozen=True)
-class _Stay:
-    part: _Part
-    harm: Harm
-
-    @property
-    def memories(self) -> frozenset[str]:
-        return self.part.memories
-
-    @property
-    def needed(self) -> Needed:
-        return Needed(self.part.statements[0].label, self.harm)
+    def settle(self, part: _Part, found: Answer) -> None:
+        """Keep why a part stays, or leave it out."""
+        if found.harm is not None:
+            shown = (part.statements[0],) if len(part.statements) == 1 else part.statements
+            self._harms[part.number] = found.harm, shown[0]
+            for statement in shown if found.store is None else (found.store,):
+                self._shown.setdefault(statement.number, set()).add(part.number)
+            return
+        self.gone.extend(part.statements)
+        self.program = self.program.without([s.number for s in part.statements])
+        again: set[int] = set()
+        for statement in part.statements:
+            for number in self._holding.pop(statement.number):
+                del self._members[number][statement.number]
+            again |= self._shown.pop(statement.number, set())
+            for access, box in statement.boxes.items():
+                for other in self.program.touching(access.buffer, box):
+                    if access.is_write or (other.write is not None and other.write.buffer == access.buffer):
+                        again |= self._shown.get(other.number, set())
+        for number in again:
+            if self._harms.pop(number, None) is not None:
+                heappush(self._asked, number)
 
 
 def _stores(program: Program, stmt: Stmt, place: Position) -> list[tuple[Position, Statement]]:
@@ -144,22 +175,29 @@ def _stores(program: Program, stmt: Stmt, place: Position) -> list[tuple[Positio
     return found
 
 
-def _parts(found: Sequence[tuple[Position, Statement]], place: Position) -> Iterator[_Part]:
+def _parts(found: Sequence[tuple[Position, Statement]], place: Position) -> Iterator[tuple[Statement, ...]]:
     """Groups of stores below one statement, larger ones before their parts, and later ones before earlier ones."""
     if not found:
         return
     depth = len(place)
-    branches = sorted({where[depth] for where, _ in found if len(where) > depth}, reverse=True)
+    branches: dict[int, list[tuple[Position, Statement]]] = {}
+    for where, statement in found:
+        if len(where) > depth:
+            branches.setdefault(where[depth], []).append((where, statement))
     if len(branches) != 1 and place:
-        yield _Part(place, tuple(w for w, _ in found), tuple(s for _, s in found))
-    for number in branches:
-        yield from _parts([f for f in found if f[0][depth : depth + 1] == (number,)], (*place, number))
+        yield tuple(s for _, s in found)
+    for number in sorted(branches, reverse=True):
+        yield from _parts(branches[number], (*place, number))
 
 
-def _harm(program: Program, statements: Sequence[Statement]) -> Harm | None:
-    """Why these stores may not go; None if they may."""
+def _harm(program: Program, statements: Sequence[Statement]) -> Answer:
+    """Why these stores may not go, if they may not: by boxes, and by sets where that is open."""
     if any(has_undef(s.stmt.value) for s in statements if isinstance(s.stmt, Store)):
-        return Harm("it stores `undef`, which says that anything may stand there")
+        return Answer(Harm("it stores `undef`, which says that anything may stand there"))
+    return by_boxes(program, statements) or Answer(_exact_harm(program, statements))
+
+
+def _exact_harm(program: Program, statements: Sequence[Statement]) -> Harm | None:
     changes = [Change(s, FALSE) for s in statements]
     harm = needed_instance(program, statements) or vanishing(program, changes)
     if harm is not None:
@@ -187,7 +225,7 @@ def _assumed(program: Program) -> set[Buffer]:
     """The buffers that assumptions speak of."""
     return {
         n.buffer
-        for s in program.statements
+        for s in program.assumptions
         if isinstance(s.stmt, Assume) and not _never(s)
         for n in walk(s.stmt.cond)
         if isinstance(n, Load)
@@ -201,11 +239,11 @@ def _never(statement: Statement) -> bool:
         return False
 
 
-def _storeless(node: Any) -> Any:
-    """The statement without its stores; assumptions stay."""
+def _storeless(node: Any, places: Collection[int]) -> Any:
+    """The statement without the stores at `places`, which are told by their identities."""
     if isinstance(node, Store):
-        return NOTHING
-    return rebuild(node, lambda child: _storeless(child) if isinstance(child, Stmt) else child)
+        return NOTHING if id(node) in places else node
+    return rebuild(node, lambda child: _storeless(child, places) if isinstance(child, Stmt) else child)
 
 
 # ---------------------------------------------------------------- what has no statement left

@@ -42,4 +42,10 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     op: builder for family in FAMILIES for op, builder in family.BUILDERS.items()
 }
 
-__all__ = ["BUILDERS"]
+CARRYING = frozenset({
+    *(("", op) for op in ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")),
+    *(op for op in (*movement.BUILDERS, *indexing.BUILDERS) if op[1] not in ("Pad", "OneHot", "Trilu")),
+})  # fmt: skip
+"""Operators that know numbers of which programs have only the bits, or move whatever they are given."""
+
+__all__ = ["BUILDERS", "CARRYING"]

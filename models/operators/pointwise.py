@@ -10,9 +10,10 @@ import numpy as np
 
 from ...ir.dtypes import bits, is_float, is_int, is_storage
 from ...space.workloads.text import element, literal
+from ..network import CARRIED
 from .functions import acosh, asinh, hyperbolic, mish, odd, sign, sinh, softplus
 from .graph import OWN_DOMAIN
-from .narrow import FLOATS8, saturated
+from .narrow import FLOATS8, PAIRS, SCALE, code_of, number_of, power_of, saturated
 from .site import Builder, Built, Site, letters, new_program, rounding
 
 Text = Callable[[Sequence[str], str], str]
@@ -328,6 +329,8 @@ def _cast(site: Site) -> Built:
     A float of 8 bits is the nearest one, and its type's end for what is beyond that, but with `saturate` 0.
     """
     to, given = site.result().dtype, site.dtype()
+    if site.told() in CARRIED or site.told_result() in CARRIED:
+        return _cast_of_codes(site)
     if to in FLOATS8 and given not in FLOATS8:
         inner = "float64" if given == "float64" else "float32"
 
@@ -343,6 +346,42 @@ def _cast(site: Site) -> Built:
             site, "cast", lambda x, t: x[0] if given == "bool" else f"{x[0]} != {literal(0, t)}", [0], "bool"
         )
     return elementwise(site, "cast", lambda x, t: x[0], [0])
+
+
+def _cast_of_codes(site: Site) -> Built:
+    """Conversions from and to numbers of which programs have the codes; those of many digits would be rounded twice."""
+    given, to = site.told(), site.told_result()
+    is_whole = given in PAIRS or (is_int(site.dtype()) and given not in CARRIED)
+    if given not in CARRIED and bits(given) > (32 if is_float(given) else 16) and to not in PAIRS:
+        return None
+
+    def number(x: Sequence[str], dtype: str) -> str:
+        return number_of(x[0], given) if given in CARRIED else x[0]
+
+    def wide(x: Sequence[str], dtype: str) -> str:
+        value, kind = number(x, dtype), "int32" if given in PAIRS else "float32" if given in CARRIED else dtype
+        return value if kind == "float32" else f"T.Cast('float32', {value})"
+
+    def code(x: Sequence[str], dtype: str) -> str:
+        if to in PAIRS:
+            return f"T.bitwise_and(T.Cast('int32', {number(x, dtype)}), {literal(3, 'int32')})"
+        if to == SCALE:
+            return power_of(wide(x, dtype), site.attribute("round_mode", "up"), bool(site.attribute("saturate", 1)))
+        saturates = site.attribute("saturate", 1) and to != "float4_e2m1fn"
+        return code_of(saturated(wide(x, dtype), to) if saturates else wide(x, dtype), to)
+
+    if to in CARRIED:
+        return elementwise(site, "cast", code, [0], "int32")
+    inner = "int32" if is_whole else "float32"
+    if to == "bool":
+        zero = literal(0, inner)
+        return elementwise(site, "cast", lambda x, t: f"{number(x, t)} != {zero}", [0], "bool")
+    if to in FLOATS8:
+        return elementwise(
+            site, "cast", lambda x, t: saturated(wide(x, t), to) if site.attribute("saturate", 1) else wide(x, t), [0],
+            "float32",
+        )  # fmt: skip
+    return elementwise(site, "cast", number, [0], inner)
 
 
 def _where(site: Site) -> Built:

@@ -14,7 +14,7 @@ from ...ir.stmt import PrimFunc
 from ...ir.verify.rules import verify
 from ...space.workloads.precision import Precision, plain, precision
 from ...space.workloads.text import Program
-from ..network import Array, Operator
+from ..network import CARRIED, Array, Operator
 from .graph import Graph, Node, Type
 
 LETTERS = "ijklmnopqrstuvw"
@@ -44,8 +44,16 @@ class Site:
         return at < len(self.node.outputs) and bool(self.node.outputs[at])
 
     def type(self, at: int = 0) -> Type:
-        """The type of an input."""
-        return self.graph.types[self.node.inputs[at]]
+        """The type in which programs have an input."""
+        return held(self.graph.types[self.node.inputs[at]])
+
+    def told(self, at: int = 0) -> str:
+        """The element type of an input's numbers, of which programs may have only the bits."""
+        return self.graph.types[self.node.inputs[at]].dtype
+
+    def told_result(self, at: int = 0) -> str:
+        """The element type of an output's numbers."""
+        return self.graph.types[self.node.outputs[at]].dtype
 
     def shape(self, at: int = 0) -> tuple[int, ...]:
         """The shape of an input."""
@@ -56,8 +64,8 @@ class Site:
         return self.type(at).dtype
 
     def result(self, at: int = 0) -> Type:
-        """The type of an output."""
-        return self.graph.types[self.node.outputs[at]]
+        """The type in which programs have an output."""
+        return held(self.graph.types[self.node.outputs[at]])
 
     def constant(self, at: int) -> Array | None:
         """The value of an input that is known; None where it is not, or is absent."""
@@ -122,9 +130,14 @@ def program(text: str) -> PrimFunc:
     return func
 
 
+def held(found: Type) -> Type:
+    """A type as programs have it: of some numbers the bits."""
+    return Type(found.shape, CARRIED[found.dtype]) if found.dtype in CARRIED else found
+
+
 def is_native(found: Type) -> bool:
     """Whether programs can have a tensor of this type."""
-    return found.dtype in SCALAR_TYPES and all(extent > 0 for extent in found.shape)
+    return held(found).dtype in SCALAR_TYPES and all(extent > 0 for extent in found.shape)
 
 
 def rounding(dtype: str) -> Precision:

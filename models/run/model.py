@@ -25,9 +25,9 @@ from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
 from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES, is_passed_as
-from ..evaluate import chosen, cut, looked_up
+from ..evaluate import as_bits, chosen, cut, looked_up
 from ..fallback import run_foreign
-from ..network import Branches, Called, Cut, Foreign, Lookup, Network, Operator, Tensor, problems
+from ..network import CARRIED, Branches, Called, Cut, Foreign, Lookup, Network, Operator, Tensor, problems
 from .plan import plan
 from .report import Row, report
 
@@ -68,7 +68,8 @@ class Model:
             if isinstance(node, Branches)
         }
         self._segments = self._cut()
-        self._cuts = {node.outputs[0] for node in network.nodes if isinstance(node, Cut)}.intersection(network.outputs)
+        cut_here = (n for n in network.nodes if isinstance(n, Cut) or (isinstance(n, Foreign) and n.at_most))
+        self._cuts = {name for node in cut_here for name in node.outputs}.intersection(network.outputs)
         self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
@@ -130,7 +131,7 @@ class Model:
 
     def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
         known = self.plan.sharing.layouts.keys() | self.network.constants.keys()
-        return tuple(_Expected(t.name, t.shape, t.dtype, t.name in known and t.dtype in SCALAR_TYPES) for t in tensors)
+        return tuple(_Expected(t, t.name in known and t.dtype in SCALAR_TYPES) for t in tensors)
 
     def _run(self, inputs: Sequence[Any], out: Sequence[Any] | None, profile: list[float] | None = None) -> Any:
         if len(inputs) != len(self._given):
@@ -150,7 +151,7 @@ class Model:
         return tuple(found) if out is None or self._cuts else tuple(out)
 
     def _counted(self, name: str, result: Array) -> Array:
-        """The part of an output that there is, where its length was computed (`network.Cut`)."""
+        """The part of an output that there is, where its length was computed (`network.Cut`, `Foreign.at_most`)."""
         if name not in self._cuts:
             return result
         part = result[tuple(map(slice, self.values[name].shape))]
@@ -308,6 +309,8 @@ class Model:
         argument = lying.argument
         raw = self._chain.read(self.plan.places[name], lying.nbytes).view(numpy_dtype(argument.dtype))
         found = unpack(argument, raw.reshape(argument.physical_shape))
+        if told := self.network.tensors[name].told:
+            return found.view(told)
         return found.view(argument.dtype) if argument.dtype in (*BITS, *HALF_BYTES) else found
 
     def _write(self, name: str, array: Array) -> None:
@@ -316,6 +319,7 @@ class Model:
             self.values[name] = array
             return
         argument = self.plan.sharing.layouts[name].argument
+        array = as_bits(self.network.tensors[name], array)
         if (array.shape, str(array.dtype)) not in (
             (argument.logical_shape, argument.dtype), (argument.logical_shape, str(numpy_dtype(argument.dtype)))
         ):  # fmt: skip
@@ -330,9 +334,9 @@ class Model:
 class _Expected:
     """What an array of the caller must be; one that no program touches may have any type that NumPy knows."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: str, native: bool) -> None:
-        self.name, self.shape, self.told, self.native = name, shape, dtype, native
-        self.dtype = numpy_dtype(dtype) if native else np.dtype(dtype)
+    def __init__(self, tensor: Tensor, native: bool) -> None:
+        self.name, self.shape, self.told, self.native = tensor.name, tensor.shape, tensor.told or tensor.dtype, native
+        self.dtype = numpy_dtype(tensor.dtype) if native else np.dtype(self.told)
 
     def empty(self) -> Array:
         """Memory for a result; of one that no program writes it is not used."""
@@ -347,7 +351,9 @@ class _Expected:
             array = np.asarray(array)
         if not isinstance(array, np.ndarray):
             raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
-        if self.native and is_passed_as(self.told, array.dtype):
+        if self.native and array.dtype != self.dtype and (
+            array.dtype.name == self.told if self.told in CARRIED else is_passed_as(self.told, array.dtype)
+        ):
             return self.checked(array.view(self.dtype), flags)
         if array.dtype != self.dtype:
             raise TypeError(f"`{self.name}` must have dtype {self.dtype}, but got {array.dtype}")
@@ -395,7 +401,7 @@ class _Moves:
         return [(is_input, number, block) for is_input, number, block in found if block in touched]
 
     def give(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-        """Before a run."""
+        """Hand the arrays of a call to the plan before it runs: by address where they are lent, else as a copy."""
         for is_input, number, slots in self._lent:
             start = address(inputs[number] if is_input else out[number])
             for record, index, offset in slots:
@@ -406,7 +412,7 @@ class _Moves:
             self._model._write(name, inputs[number])
 
     def take(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-        """After a run."""
+        """Copy to `out` what was not computed there."""
         for number, name in self._copied_out:
             if name in self._model._cuts:
                 continue
@@ -418,7 +424,7 @@ class _Moves:
                 value = self._model._read(name)
             if value.shape != out[number].shape:
                 raise UsageError(f"the output `{name}` came out as {list(value.shape)}, not {list(out[number].shape)}")
-            special = value.dtype.name in (*BITS, *HALF_BYTES)
+            special = value.dtype.name in (*BITS, *HALF_BYTES, *CARRIED)
             out[number][...] = value.view(out[number].dtype) if special else value
         for _, _, block in self._attached:
             self._attach(block, None)

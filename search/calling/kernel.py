@@ -390,7 +390,7 @@ class Kernel:
         return self._fitting(argument, value)
 
     def _fitting(self, argument: Argument, value: object) -> Array:
-        """An array of the shape and type that an argument has."""
+        """`value` as an array.  Raises UsageError unless it has the shape and type of the argument."""
         return checked(argument, self._shape(argument), value)
 
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:

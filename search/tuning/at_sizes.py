@@ -90,7 +90,7 @@ class Sizes:
         return reply.results if isinstance(reply, Raced) else [reply] * len(entries)
 
     def samples(self, do: Do, entries: Sequence[tuple[Compiled, PrimFunc]], turns: Turns) -> list[Measured | Failed]:
-        """For each kernel of many shapes, with its scheduled program, samples over all points; else its failure."""
+        """The samples of each kernel, geometric means over all points by their weights in seconds; or its failure."""
         logs: list[list[float]] = [[] for _ in entries]
         failed: dict[int, Failed] = {}
         errors = [0.0] * len(entries)

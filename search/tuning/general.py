@@ -87,7 +87,7 @@ def _least_shape(schedule: Schedule, arguments: dict[str, Any]) -> tuple[int, ..
 
 
 def _multiples(arguments: dict[str, Any], least: Sequence[int], tiles: Collection[int]) -> list[int]:
-    """For each physical extent the number of which it is a multiple: 1, or a part of a tile that explains it best."""
+    """The number that each physical extent is a multiple of: the largest part of a tile that explains it, or 1."""
     found = []
     for size, wanted in zip(least, arguments["physical_shape"], strict=True):
         parts = sorted({part for tile in tiles for part in range(2, tile + 1) if tile % part == 0}, reverse=True)

@@ -16,7 +16,7 @@ from stridesmith.ir.expr import Buffer, Const, Expr, Load, Ramp, Shuffle, Var, c
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import For, PrimFunc, Store
+from stridesmith.ir.stmt import For, PrimFunc, Seq, Store
 from stridesmith.space.design.stages import schedule_stage
 from stridesmith.space.schedule import Schedule
 
@@ -101,3 +101,58 @@ def pack(b: T.Buffer((24, 96), "{kind}"), p: T.Buffer((2, {24 // steps}, 48, {st
     interpret(as_function(made), data.reshape(-1), got, strict_state=False)
     want = data.reshape(24 // steps, steps, 2, 48).transpose(2, 0, 3, 1)
     np.testing.assert_array_equal(got, want.reshape(-1))
+
+
+BORDER = """
+@T.prim_func
+def main(x: T.Buffer((8, 5, {w}), "{dtype}"), y: T.Buffer(({groups}, 7, {padded}, {count}), "{dtype}")):
+    for c, h, w, q in T.grid({groups}, 7, {padded}, {count}):
+        with T.block("copy"):
+            vc, vh, vw, vq = T.axis.remap("SSSS", [c, h, w, q])
+            y[vc, vh, vw, vq] = T.if_then_else(
+                1 <= vh and vh < 6 and {pad} <= vw and vw < {end}, x[vc * {count} + vq, vh - 1, vw - {pad}],
+                T.{dtype}({number}))
+"""
+
+
+@pytest.mark.parametrize(("width", "pad"), [(26, 1), (13, 3), (64, 1), (45, 0), (18, 8)])
+@pytest.mark.parametrize(("dtype", "count"), [("uint8", 4), ("int8", 4), ("bfloat16", 2)])
+def test_rows_with_a_border_are_laid_side_by_side(dtype: str, count: int, width: int, pad: int) -> None:
+    """A stage around an image is of vectors and shuffles but for elements of the border; no other element changes."""
+    text = BORDER.format(
+        w=width, padded=width + 2 * pad, pad=pad, end=width + pad, dtype=dtype, count=count, groups=8 // count,
+        number=7 if count == 4 else 0,
+    )  # fmt: skip
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    schedule_stage(schedule, "copy", CPU, inside=2)
+    lowered = lower(schedule.func, CPU)
+    made = legal(lowered, CPU)
+    assert shuffles(made)
+    scattered = [n for n in walk(made.body) if isinstance(n, Store) and isinstance(n.indices[0], Ramp)
+                 and n.indices[0].stride != const(1)]  # fmt: skip
+    assert not scattered
+    kind = TYPES[dtype]
+    x = np.random.default_rng(width).integers(0, 100, (8, 5, width)).astype(kind)
+    padded = np.pad(x, ((0, 0), (1, 1), (pad, pad)), constant_values=7 if count == 4 else 0)
+    want = padded.reshape(8 // count, count, 7, width + 2 * pad).transpose(0, 2, 3, 1)
+    got = np.zeros(want.size, kind)
+    interpret(as_function(made), x.reshape(-1), got, strict_state=False)
+    np.testing.assert_array_equal(got.reshape(want.shape), want)
+    bound = load_cpu(compile_cpu(lower(schedule.func, host_cpu()), host_cpu())).bind()
+    bound.write(0, x)
+    bound.run()
+    np.testing.assert_array_equal(bound.read(1).reshape(want.shape), want)
+
+
+def test_stores_to_one_place_stay_in_their_order() -> None:
+    """Of two stores that may meet in an element the second one wins, as in the loop."""
+    a, b = Buffer("a", (300,), "int8"), Buffer("b", (80,), "int8")
+
+    def row(start: int) -> Store:
+        return Store(b, (Ramp(Q + start, const(4), 4),), Load(a, (Ramp(Q * 70 + start, const(1), 4),)))
+
+    for starts, count in (((0, 16), 8 * 2), ((0, 8), 0)):
+        loop = For(Q, const(4), Seq(tuple(row(start) for start in starts)), "unrolled")
+        assert shuffles(legal(Lowered("program", (a, b), (), loop), CPU)) == count
