@@ -12,6 +12,7 @@ import pytest
 import stridesmith as ss
 from stridesmith.errors import UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
+from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
 from stridesmith.search.tuning.general import general
 from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of
@@ -20,6 +21,7 @@ from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule
 
 ROWS = ss.workload("matmul", m=(1, 64), n=32, k=16)
+TARGET = Target(threads=1)
 
 
 def test_draws_are_spread_and_likely_numbers_have_their_share() -> None:
@@ -95,7 +97,7 @@ def test_schedules_of_one_shape_become_those_of_all() -> None:
     sch.reorder(j0, i0, k, i1, j1)
     sch.parallel(sch.fuse(j0, i0))
     sch.vectorize(j1)
-    made = general(sch.trace.to_json(), one.func, ROWS.func)
+    made = general(sch.trace.to_json(), one.func, ROWS.func, TARGET)
     text = made.func.script()
     assert "T.parallel((m + 3) // 4 * 2)" in text and "T.alloc_buffer(((m + 3) // 4, 32, 4)" in text
     rng = np.random.default_rng(0)
@@ -112,16 +114,37 @@ def test_what_is_not_proven_for_all_is_refused_or_left_out() -> None:
     sch = Schedule(one.func)
     sch.unroll("i")
     sch.split("j", [2, 16])
-    assert "unroll" not in general(sch.trace.to_json(), one.func, ROWS.func).func.script()
+    assert "unroll" not in general(sch.trace.to_json(), one.func, ROWS.func, TARGET).func.script()
     sch.fuse("i", "j_0")
-    made = general(sch.trace.to_json(), one.func, ROWS.func)
+    made = general(sch.trace.to_json(), one.func, ROWS.func, TARGET)
     assert "i_j_0_fused" in made.func.script()
     two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
     shape = two.at({"m": 8, "n": 32})
     both = Schedule(shape.func)
-    both.fuse("i", "j")
-    with pytest.raises(ScheduleError, match=r"\(3\) the extent `n` of the inner loop"):
-        general(both.trace.to_json(), shape.func, two.func)
+    both.parallel(both.fuse("i", "j"))
+    assert "for i in T.parallel(m)" in general(both.trace.to_json(), shape.func, two.func, TARGET).func.script()
+    moved = Schedule(shape.func)
+    moved.transform_layout("matmul", "b", lambda i, j: [j, i])
+    with pytest.raises(ScheduleError, match=r"\(8\) the extents of the parameter `b` are expressions"):
+        general(moved.trace.to_json(), shape.func, two.func, TARGET)
+
+
+def test_what_divides_one_shape_is_peeled_for_all() -> None:
+    """Tiles of rows and of vectors are peeled, and vectors masked where the target can do that."""
+    two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
+    shape = two.at({"m": 8, "n": 32})
+    sch = Schedule(shape.func)
+    i, j, k = sch.get_loops("matmul")
+    (i0, i1), (j0, j1, j2) = sch.split(i, [None, 4]), sch.split(j, [None, 2, 16])
+    sch.reorder(i0, j0, k, i1, j1, j2)
+    for loop in (i1, j1):
+        sch.unroll(loop)
+    sch.vectorize(j2)
+    steps = general(sch.trace.to_json(), shape.func, two.func, Target(isa="avx512")).trace.to_json()
+    marked = [(s[1]["block_or_loop"], s[1]["ann_key"]) for s in steps if s[0] == "annotate"]
+    assert set(marked) == {("i_1", "peel"), ("j_1", "peel"), ("j_2", "peel"), ("j_2", "mask")}
+    plain = general(sch.trace.to_json(), shape.func, two.func, Target(isa="sse2"))
+    assert {s[1]["ann_key"] for s in plain.trace.to_json() if s[0] == "annotate"} == {"peel"}
 
 
 def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
