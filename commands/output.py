@@ -152,14 +152,7 @@ class Output:
         unlimited = self.console.options.update(width=UNLIMITED)
         if Measurement.get(self.console, unlimited, table).minimum <= self.width:
             self.console.print(table)
-        else:
-            self._one_below_the_other(title, columns, rows)
-
-    def _one_below_the_other(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table without columns: for each row a block of lines, each a heading and its cell."""
-        from rich.table import Table
-        from rich.text import Text
-
+            return
         block = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0),
                       show_header=False)  # fmt: skip
         for place, row in enumerate(rows):

@@ -54,6 +54,7 @@ def run(options: ReportOptions, output: Output) -> int:
     peers = _peers(options.peers)
     from ..search.workers.bench import Bench
 
+    refuse_database(path, "the report")
     with Database(options.db, read_only=True) as database, Bench() as bench:
         notes: list[str] = []
         model = _model(options, output, bench) if options.model else None
@@ -63,7 +64,6 @@ def run(options: ReportOptions, output: Output) -> int:
         named = bool(options.db)
         subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named)
         text = page(subject, tasks, model)
-    refuse_database(path, "the report")
     with doing(f"write the report {path}"):
         path.write_text(text, encoding="utf-8")
     output.event({"event": "report", "file": str(path), "bytes": len(text.encode()), "tasks": len(tasks),

@@ -149,8 +149,8 @@ def workload(name: str, **params: Any) -> Workload:
     dtype = str(params.pop("dtype", "float32"))
     if dtype not in kind.dtypes:
         meant = SPELLINGS.get(dtype.lower(), "")
-        is_other_size = dtype.rstrip("0123456789") in {known.rstrip("0123456789") for known in kind.dtypes}
-        near = "" if is_other_size else did_you_mean(dtype, kind.dtypes)  # int64 is nothing that int4 means
+        is_integer = dtype.rstrip("0123456789") in ("int", "uint")  # who says int4 does not mean int64
+        near = "" if is_integer else did_you_mean(dtype, kind.dtypes)
         hint = f"; did you mean {meant!r}?" if meant in kind.dtypes else near
         raise ShapeError(f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{hint}")
     return _build(kind.resolve(params), dtype)
