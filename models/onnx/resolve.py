@@ -275,9 +275,9 @@ class _Resolver:
             return
         _require_known(node, types, inferred)
         if node.op == "Split" and not node.domain:  # a part without elements is known, and nothing has to compute it
-            empty = {n: found for n, found in zip(node.outputs, types, strict=True) if n and found and not found.size}
-            for name, found in empty.items():
-                graph.constant(name, np.empty(found.shape, found.dtype))
+            empty = {n: part for n, part in zip(node.outputs, types, strict=True) if n and part and not part.size}
+            for name, part in empty.items():
+                graph.constant(name, np.empty(part.shape, part.dtype))
             node = replace(node, outputs=tuple("" if name in empty else name for name in node.outputs))
         types = self._tried(node, types)
         for name, found in zip(node.outputs, types, strict=False):
