@@ -75,7 +75,10 @@ def in_precision(network: Network, dtype: str, edges: bool = True) -> Network:
     narrow = {name for name in network.constants if _is_narrowed(network, name, dtype)}
     narrow.update(_edges(network) if edges else ())
     tensors = {n: replace(t, dtype=dtype) if n in narrow else t for n, t in network.tensors.items()}
-    constants = {n: _held_as(a, dtype) if n in narrow else a for n, a in network.constants.items()}
+    constants = dict(network.constants)
+    for name in narrow & constants.keys():
+        wide = constants[name]
+        constants[name] = bfloat16_bits(wide) if dtype == "bfloat16" else wide.astype(dtype)
     nodes = tuple(_narrowed(node, narrow, dtype) if isinstance(node, Operator) else node for node in network.nodes)
     return replace(network, tensors=tensors, constants=constants, nodes=nodes)
 
@@ -115,11 +118,6 @@ def _is_narrowed(network: Network, name: str, dtype: str) -> bool:
         if not all(map(_pairs, blocks)):
             return False
     return not bool(np.any(np.abs(array) > dtypes.LARGEST[dtype]))
-
-
-def _held_as(array: Array, dtype: str) -> Array:
-    """A constant in a type; bfloat16 as its bits."""
-    return bfloat16_bits(array) if dtype == "bfloat16" else array.astype(dtype)
 
 
 def _products(block: Block) -> list[Load]:
