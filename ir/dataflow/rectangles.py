@@ -134,6 +134,8 @@ def _is_silent(
             continue
         if other.number in gone or other.write is None or other.write.buffer != write.buffer:
             continue
+        if other.region is not None:
+            return False  # which leaves anything
         filled = _filled(other, other.write)
         later = OPEN if filled is None else _is_later(store, write, other, other.write)
         if later is OPEN or filled is None:
