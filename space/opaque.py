@@ -16,7 +16,7 @@ from .errors import ScheduleError
 
 AROUND = frozenset({
     "split", "fuse", "reorder", "parallel", "vectorize", "unroll", "bind", "annotate", "unannotate", "blockize",
-    "add_unit_loop",
+    "add_unit_loop", "reorder_block_iter_var",
 })  # fmt: skip
 
 

@@ -41,7 +41,11 @@ def opaque_call(parser: Parser, node: ast.AST, target: Load | None = None) -> Op
     """The call `node`, whose value goes to `target`; None for what is no such call."""
     if not isinstance(node, ast.Call):
         return None
-    name = _name(parser, node)
+    func, owner = node.func, getattr(node.func, "value", None)
+    name = called(node) if is_namespaced(func) else ""
+    if isinstance(func, ast.Attribute) and isinstance(owner, ast.Name) and parser.scope.find(owner.id) is None:
+        if func.attr in parser.siblings or owner.id == "Module":  # a function of the module
+            name = f"Module.{func.attr}"
     if not name or _is_known(parser, node, name):
         return None
     place = None if target is None else Pointer(target.buffer, target.indices)
@@ -71,16 +75,6 @@ def _told(parser: Parser, node: ast.Call, place: Pointer | None, stored: tuple[T
 def _touched(region: Region) -> Touched:
     extents = (simplify(as_index(binary("-", end, begin))) for begin, end in region.ranges)
     return Touched(region.buffer, tuple(b for b, _ in region.ranges), tuple(extents))
-
-
-def _name(parser: Parser, node: ast.Call) -> str:
-    """What is called, as it is kept: without the namespace, functions of a module as those of `Module`."""
-    if is_namespaced(node.func):
-        return called(node)
-    func, owner = node.func, getattr(node.func, "value", None)
-    if not isinstance(func, ast.Attribute) or not isinstance(owner, ast.Name) or parser.scope.find(owner.id) is not None:
-        return ""
-    return f"Module.{func.attr}" if func.attr in parser.siblings or owner.id == "Module" else ""
 
 
 def _is_known(parser: Parser, node: ast.Call, name: str) -> bool:
@@ -157,20 +151,19 @@ def with_declared(block: Block, declared: Iterable[Declared]) -> Block:
     told = {d.kind: tuple(map(_touched, d.regions)) for d in declared}
     if not told or not any(isinstance(s, Opaque) for s in _own(block.body)):
         return block
-    body = _rewritten(block.body, lambda call: _within(call, told))
-    return replace(block, body=body)
+
+    def within(call: Opaque) -> Opaque:
+        stored = call.writes[len(call.writes) - 1 :] if call.target is not None else ()
+        reads = _told_of(call.reads, told.get("reads"))
+        writes = _told_of(call.writes[: len(call.writes) - len(stored)], told.get("writes"))
+        return replace(call, reads=reads, writes=(*writes, *stored))
+
+    return replace(block, body=_rewritten(block.body, within))
 
 
 def has_calls(block: Block) -> bool:
     """Whether a block, or one inside of it, calls what is not known here."""
     return any(isinstance(s, Opaque) or (isinstance(s, Block) and has_calls(s)) for s in _own(block.body))
-
-
-def _within(call: Opaque, told: dict[str, tuple[Touched, ...]]) -> Opaque:
-    stored = call.writes[len(call.writes) - 1 :] if call.target is not None else ()
-    reads = _told_of(call.reads, told.get("reads"))
-    writes = _told_of(call.writes[: len(call.writes) - len(stored)], told.get("writes"))
-    return replace(call, reads=reads, writes=(*writes, *stored))
 
 
 def _told_of(own: Sequence[Touched], told: tuple[Touched, ...] | None) -> tuple[Touched, ...]:
