@@ -43,9 +43,9 @@ def opaque_call(parser: Parser, node: ast.AST, target: Load | None = None) -> Op
         return None
     func, owner = node.func, getattr(node.func, "value", None)
     name = called(node) if is_namespaced(func) else ""
-    if isinstance(func, ast.Attribute) and isinstance(owner, ast.Name) and parser.scope.find(owner.id) is None:
-        if func.attr in parser.siblings or owner.id == "Module":  # a function of the module
-            name = f"Module.{func.attr}"
+    if isinstance(func, ast.Attribute) and isinstance(owner, ast.Name) and not name:
+        of_module = func.attr in parser.siblings or owner.id == "Module"
+        name = f"Module.{func.attr}" if of_module and parser.scope.find(owner.id) is None else ""
     if not name or _is_known(parser, node, name):
         return None
     place = None if target is None else Pointer(target.buffer, target.indices)
