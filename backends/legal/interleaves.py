@@ -8,11 +8,11 @@
             B[p + L : p + 2*L] = shuffle([r0, r1], [L/2, L + L/2, ..])
 
 Each of the L lanes of a store with steps between them takes an instruction of its own; four rows are two times two.
-Around an image there may be a border, a number in the place of what is read: ``A[q(k) : q(k) + L] if c else 0``, and
-where it begins within a vector the loop's body is several stores, of vectors and of single elements, which stay.
-Conditions: (1) the body consists of such stores to `B`, each of as many rows as lie side by side, a power of two, at
-places that none of the others stores to; (2) what is read is another memory than `B`, and neither is a register tile;
-(3) no lane is masked.
+In the place of what is read may stand what is computed from it lane by lane, as its quantisation, and numbers in the
+border around an image: ``f(A[q(k) : q(k) + L]) if c else 0``.  Where a border begins within a vector, the loop's body
+is several stores, of vectors and of single elements, which stay.  Conditions: (1) the body consists of such stores to
+`B`, each of as many rows as lie side by side, a power of two, at places that none of the others stores to; (2) what is
+read is another memory than `B`, and neither is a register tile; (3) no lane is masked.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from ...ir.arith.linear import Linear, as_ramp, shared_form
 from ...ir.expr import (
     Broadcast,
     Call,
+    Cast,
     Const,
     Expr,
+    LetExpr,
     Load,
     Ramp,
     Shuffle,
@@ -88,22 +90,30 @@ def _part(stmt: Stmt, var: Var, count: int) -> _Part | None:
 
 
 def _is_row(value: Expr) -> bool:
-    """Whether a value is neighbours in memory, a number, or, by one condition for all lanes, the one or the other."""
-    if _is_number(value):
-        return True
-    if isinstance(value, Call) and value.name == "if_then_else":
-        cond, value, other = value.args
-        if dtypes.lanes(cond.dtype) > 1 or reads_memory(cond) or not _is_number(other):
+    """Whether a value is computed, lane by lane, from neighbours in memory and from numbers that all lanes have.
+
+    What is chosen among is chosen by one condition for all lanes.
+    """
+    for node in walk(value):
+        if isinstance(node, Call) and node.name == "if_then_else":
+            if dtypes.lanes(node.args[0].dtype) > 1 or reads_memory(node.args[0]):
+                return False
+        elif isinstance(node, Load):
+            place = as_ramp(node.indices[0]) if len(node.indices) == 1 else None
+            if place is None or dtypes.lanes(node.buffer.dtype) > 1 or reads_memory(place[0]):
+                return False
+            if dtypes.lanes(node.dtype) > 1 and place[1] != const(1):
+                return False
+        elif isinstance(node, (Shuffle, LetExpr)):
             return False
-    if not isinstance(value, Load) or len(value.indices) != 1 or dtypes.lanes(value.buffer.dtype) > 1:
-        return False
-    source = as_ramp(value.indices[0])
-    return source is not None and source[1] == const(1) and not reads_memory(source[0])
+    return True
 
 
 def _is_number(value: Expr) -> bool:
     """Whether all lanes are one number that is known."""
-    return isinstance(value.value if isinstance(value, Broadcast) else value, Const)
+    while isinstance(value, (Broadcast, Cast)):
+        value = value.value if isinstance(value, Broadcast) else value.a
+    return isinstance(value, Const)
 
 
 def _apart(parts: Sequence[_Part], count: int, tiles: frozenset[str]) -> bool:

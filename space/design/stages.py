@@ -21,7 +21,7 @@ WORD = 32
 ENOUGH = 16
 """Iterations that threads share, from which on one of them need not be shared itself: its places take divisions."""
 LEAST_LANES = 4
-"""Lanes of the shortest vector in which numbers become narrower ones."""
+"""Lanes of the shortest vector of numbers of less than 32 bits."""
 STAGE_ITEMS = 64
 """Work-items of a group for an element-wise block in a nest of its own, on a device other than a CPU."""
 
@@ -136,9 +136,9 @@ def interleave_stage(sch: Schedule, block: str, loops: Sequence[str], target: Ta
         return None
     p, q = loops[-2:]
     extent, count = (extent_of(find_loop(func, loop)) for loop in (p, q))
-    dtype = stores[0].buffer.dtype
-    side = int(interleaved_lanes(extent, target.vector_lanes(dtype)))
-    if count * dtypes.bits(dtype) != WORD or not side or not is_interleaved(func, block, p, q, count):
+    side = int(interleaved_lanes(extent, _lanes(stores[0], target)))
+    bits = count * dtypes.bits(stores[0].buffer.dtype)
+    if not WORD <= bits <= 2 * WORD or not side or not is_interleaved(func, block, p, q, count):
         return None
     outer, inner = sch.split(p, [None, side])
     sch.reorder(outer, q, inner)
@@ -154,14 +154,14 @@ def interleave_stage(sch: Schedule, block: str, loops: Sequence[str], target: Ta
 def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str | None:
     """Vectorize the innermost loop of a block if it reads and writes neighbours along it; returns its outer part.
 
-    A vector has as many lanes as numbers of the widest type that the block computes with.  What makes bytes of wider
-    numbers takes many instructions for each, and is worth a shorter vector, too.
+    A vector has as many lanes as numbers of the widest type that the block computes with.  Of narrow ones a register
+    holds more than many rows have, as the channels of a pixel, which are worth a shorter vector.
     """
     func = sch.func
     extent = extent_of(find_loop(func, loop))
     stores = block_stores(find_block(func, block))
-    lanes, is_narrowing = _lanes(stores[0], target) if stores else (1, False)
-    if is_narrowing and LEAST_LANES <= extent < lanes:
+    lanes = _lanes(stores[0], target) if stores else 1
+    if stores and dtypes.bits(stores[0].buffer.dtype) < WORD and LEAST_LANES <= extent < lanes:
         lanes = 1 << (extent.bit_length() - 1)
     if extent < lanes or lanes < 2 or not is_contiguous(func, block, loop):
         return loop
@@ -175,11 +175,9 @@ def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str
     return str(outer)
 
 
-def _lanes(store: Store, target: Target) -> tuple[int, bool]:
-    """The lanes of vectors of the widest numbers that a store computes with, and whether what it stores is narrower."""
-    stored = store.buffer.dtype
-    widest = max((stored, *_computed(store.value)), key=dtypes.bits)
-    return target.vector_lanes(widest), dtypes.bits(widest) > dtypes.bits(stored)
+def _lanes(store: Store, target: Target) -> int:
+    """The lanes of vectors of the widest numbers that a store computes with."""
+    return target.vector_lanes(max((store.buffer.dtype, *_computed(store.value)), key=dtypes.bits))
 
 
 def _computed(value: Expr) -> Iterator[str]:

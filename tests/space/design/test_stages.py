@@ -52,3 +52,26 @@ def test_what_becomes_bytes_is_in_vectors_of_what_it_is_computed_in(columns: int
     schedule_stage(schedule, "finish", CPU)
     above = loops_above(schedule.func, find_block(schedule.func, "finish"))
     assert [extent_of(loop) for loop in above if loop.kind == "vectorized"] == wanted
+
+
+PIXELS = """
+@T.prim_func
+def main(x: T.Buffer((9, 9, {n}), "{dtype}"), y: T.Buffer((11, 11, {n}), "{dtype}")):
+    for h, w, c in T.grid(11, 11, {n}):
+        with T.block("pad"):
+            vh, vw, vc = T.axis.remap("SSS", [h, w, c])
+            y[vh, vw, vc] = T.if_then_else(
+                1 <= vh and vh < 10 and 1 <= vw and vw < 10, x[vh - 1, vw - 1, vc], T.{dtype}(0))
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "wanted"),
+    [("bfloat16", 64, [16]), ("bfloat16", 12, [8]), ("uint8", 16, [16]), ("uint8", 3, []), ("float32", 4, [])],
+)  # fmt: skip
+def test_pixels_of_few_narrow_channels_are_vectors(dtype: str, channels: int, wanted: list[int]) -> None:
+    """A register holds more bytes than many images have channels; those are copied as one shorter vector."""
+    schedule = Schedule(func_of(PIXELS.format(n=channels, dtype=dtype)))
+    schedule_stage(schedule, "pad", CPU)
+    above = loops_above(schedule.func, find_block(schedule.func, "pad"))
+    assert [extent_of(loop) for loop in above if loop.kind == "vectorized"] == wanted
