@@ -108,7 +108,7 @@ class Calls:
             time.sleep(1e-4)
 
     def _begin(self) -> None:
-        """In a child: whatever another thread was amid is cut off."""
+        """Forget the other threads in a child after a fork, and remember if one was inside of a protected call."""
         self.is_lost |= self._others()
         mine = get_ident()
         self._running[:] = [thread for thread in self._running if thread == mine]

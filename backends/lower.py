@@ -27,6 +27,7 @@ from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
 from .passes.hoist import hoist_conditions
+from .passes.known_sizes import with_known_sizes
 from .passes.masks import fill_tiles
 from .passes.packed import unpacked
 from .passes.partition import partition_loops, split_ranges
@@ -143,7 +144,7 @@ def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iter
     check_loops(func.body, target)
     if func.stated and target.kind != "cpu":
         raise LoweringError(f"extents of `{func.name}` are expressions, which run on CPUs, not on `{target.name}`")
-    func = with_capacities(func)
+    func = with_known_sizes(with_capacities(func))
     body: Stmt = func.body
     setting = Setting(target, func.buffers, strict or func.is_strict)
     log = program_log(func.name)

@@ -162,7 +162,7 @@ def _is_monotone(node: Expr) -> bool:
 
 
 def _chains(func: PrimFunc) -> list[tuple[float, int]]:
-    """For each store its rounding unit, 0 without floats, and K, how often it stores to an element."""
+    """The rounding unit of each store, 0 without floats, and K, how often the store writes one element."""
     volumes = _store_volumes(func.body, 1, extents_of(func))
     return [(max(map(_eps, _types(store)), default=0.0), -(-volume // store.buffer.size)) for store, volume in volumes]
 

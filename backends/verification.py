@@ -186,7 +186,7 @@ def _compare_output(name: str, sample: Sample, value: Array, expected: Array, bo
 
 
 def _beyond_a_step(steps: Steps, value: Array, error: Array, bound: Array, good: Array) -> Array:
-    """Where a result is right on the other side of a step."""
+    """The elements whose result is right but for being rounded to the other side of a step, such as a floor's."""
     with np.errstate(invalid="ignore", over="ignore"):
         as_rounded = np.abs(np.subtract(value, steps.as_rounded, dtype=np.float64)) <= bound
     few: Array = ~good & ~as_rounded & (error <= steps.size + bound)

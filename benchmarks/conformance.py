@@ -26,6 +26,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from stridesmith.errors import ModelProblem, StridesmithError
 from stridesmith.models.evaluate import evaluate
+from stridesmith.models.inputs import Given
 from stridesmith.models.network import Network
 from stridesmith.models.onnx import read
 
@@ -70,14 +71,15 @@ def outcome(case: Any) -> Outcome:
 def _outcome(case: Any) -> Outcome:
     given, expected = (list(map(_array, side)) for side in case.data_sets[0])
     names = [item.name for item in case.model.graph.input]
-    arrays = dict(zip(names, given, strict=False))
-    network, why = _read(case.model)
+    arrays, inputs = _given(case.model, dict(zip(names, given, strict=False)))
+    expected = [part for value in expected for part in (value if isinstance(value, list) else [value])]
+    network, why = _read(case.model, inputs)
     fixed = False
     for scalars in (False, True):
         if network is not None and not (network.foreign and not scalars):
             break
         model = with_constants(case.model, arrays, scalars)
-        other = _read(model)[0] if model is not None else None
+        other = _read(model, inputs)[0] if model is not None else None
         if other is not None and (network is None or not other.foreign):
             network, fixed = other, True
     if network is None:
@@ -92,10 +94,25 @@ def _outcome(case: Any) -> Outcome:
     return Outcome(case.name, "wrong" if why else _kind(network), fixed, why)
 
 
-def _read(model: onnx.ModelProto) -> tuple[Network | None, str]:
+def _given(model: onnx.ModelProto, values: dict[str, Any]) -> tuple[dict[str, Any], Given]:
+    """The arrays that a network takes, each tensor of a sequence by itself, and what is said when it is read."""
+    arrays: dict[str, Any] = {}
+    open_ones = {i.name for i in model.graph.input if any(d.dim_param for d in i.type.tensor_type.shape.dim)}
+    shapes: dict[str, tuple[int, ...]] = {name: values[name].shape for name in open_ones}
+    for name, value in values.items():
+        if isinstance(value, list):
+            parts = {f"{name}/{at}": np.asarray(part) for at, part in enumerate(value)}
+            arrays.update(parts)
+            shapes.update({called: part.shape for called, part in parts.items()} or {name: ()})
+        elif value is not None:
+            arrays[name] = value
+    return arrays, Given(shapes, {name: None for name, value in values.items() if value is None})
+
+
+def _read(model: onnx.ModelProto, inputs: Given) -> tuple[Network | None, str]:
     """The network of a model, or why there is none."""
     try:
-        return read(model), ""
+        return read(model, inputs), ""
     except StridesmithError as error:
         return None, str(error)
 
@@ -116,7 +133,8 @@ def with_constants(model: onnx.ModelProto, arrays: dict[str, Any], scalars: bool
     """The model with its inputs of integers and bools, or all of one element, as constants; None where it has none."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
-    known = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    taken = {item.name for item in model.graph.input}
+    known = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray) and name in taken}
     small = [n for n, a in known.items() if (a.size == 1 if scalars else a.dtype.kind in "iub")]
     if not scalars:
         small = (small[1:] if 1 < len(small) == len(arrays) else small) or [*known][1:]

@@ -110,7 +110,7 @@ class Calibration:
             )  # fmt: skip
 
     def with_more(self, other: Calibration) -> Calibration:
-        """These kernels and those of other shapes on the same machine.  Raises ValueError where a shape is in both."""
+        """The union of both sets of kernels.  Raises ValueError if a shape is in both, or machines differ."""
         mine, theirs = ({data.shapes[n] for n in data.shape.tolist()} for data in (self, other))
         both = sorted(mine & theirs)
         if both or (self.lanes, self.units) != (other.lanes, other.units):

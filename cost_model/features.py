@@ -51,9 +51,9 @@ class Estimates:
         return out
 
     def blocks(self, number: int, population: NDArray[np.int64]) -> list[tuple[float, Columns]]:
-        """For each block that one sketch schedules, its points and the derived columns that its estimate follows from.
+        """The points and the columns of each block of sketch `number`, from which the estimate is computed, for a fit.
 
-        What a fit of the estimate needs; columns are (N,) or (1,) each.
+        A column has shape (N,), or (1,) where it is the same for all N candidates of `population`.
         """
         self._check(number, population)
         return [

@@ -284,7 +284,7 @@ class _Warps:
 
 
 def _spans(operand: Operand, reach: Mapping[int, Vector]) -> list[Vector]:
-    """From the first to the last index, both included, that `reach` points of each axis touch, by dimension."""
+    """How many indices lie from the first to the last that `reach` points of each axis touch, by dimension."""
     return [
         np.asarray(sum((abs(k) * (reach[axis] - ONE) for axis, k in terms), start=ONE), np.float32)
         for terms in operand.dims

@@ -141,7 +141,7 @@ class Context:
         return replace(self._knowing(stmt.cond, truth, body), around=self._step(stmt.cond, truth))
 
     def where(self, cond: Expr, truth: bool = True) -> Context:
-        """Where `cond` has the value `truth`, for something that stores to nothing."""
+        """The context in which `cond` has the value `truth`, of an expression or statement that stores nothing."""
         return replace(self._knowing(cond, truth, None), around=self._step(cond, truth))
 
     def let(self, stmt: Let) -> Context:
@@ -150,7 +150,7 @@ class Context:
         return replace(inner, around=self.around.let(stmt.var, stmt.value))
 
     def bound(self, var: Var, value: Expr, body: Stmt | None, limit: tuple[int, int] | None = None) -> Context:
-        """Where `var` has a value, in `body` or in one expression; the value is known to lie in `limit`."""
+        """The context in which `var` is bound to `value`, which lies in `limit`: of `body`, or of an expression."""
         if not (dtypes.is_int(var.dtype) or dtypes.is_bool(var.dtype)) or dtypes.lanes(var.dtype) > 1:
             return self
         facts = self.facts.binding(var, simplifier_for(self.facts).expr(value), limit)
@@ -172,7 +172,7 @@ class Context:
         return replace(inner, around=self.around.inside(block)) if block.iters else inner
 
     def running(self, block: Block) -> Context:
-        """Where the predicate of a block holds, so that its bindings are evaluated."""
+        """The context inside of a block, in which its predicate holds."""
         inside = block.body if block.init is None else Seq((block.init, block.body))
         return self._knowing(block.predicate, True, inside)
 

@@ -209,7 +209,7 @@ def _cast(e: Cast) -> None:
 
 
 def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
-    """As many integer indices as dimensions, vectors only of one length, and a type of element that exists."""
+    """Raise TypeFault unless there is one integer index for each dimension, and vectors among them have one length."""
     text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
     if len(indices) != buffer.rank:
         raise TypeFault(f"`{text}` has {len(indices)} indices, but the buffer has {buffer.rank} dimensions")

@@ -20,7 +20,7 @@ def outside_of(block: Block) -> list[Expr]:
 
 
 def numbers_outside_of(block: Block) -> list[float]:
-    """These where all of them are numbers; empty else."""
+    """The values of `outside_of` as numbers; empty unless all of them are constants."""
     found = outside_of(block)
     numbers = [float(value.value) for value in found if isinstance(value, Const)]
     return numbers if len(numbers) == len(found) else []

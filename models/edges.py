@@ -30,7 +30,7 @@ class EdgeLayout:
 
     @property
     def layout(self) -> Layout:
-        """Where its elements lie, and what its padding holds."""
+        """The layout of the tensor: where elements lie, and what its padding holds."""
         return self.argument.layout
 
     @property

@@ -90,7 +90,10 @@ def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> di
             found[name] = as_bits(tensor, value)
         if tensor is not None and tensor.dtype == "object":
             found[name] = value.astype(object)
-        if tensor is not None and value.shape != tensor.shape:
+        fits = tensor is None or value.shape == tensor.shape
+        if tensor is not None and node.at_most and value.ndim == len(tensor.shape):
+            fits = all(extent <= most for extent, most in zip(value.shape, tensor.shape, strict=True))
+        if tensor is not None and not fits:
             raise InternalError(
                 f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, not {list(tensor.shape)}"
             )

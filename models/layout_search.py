@@ -361,7 +361,7 @@ class LayoutSearch:
         return MIXED * sum(price(kind, one) for one in near) / len(near)
 
     def _relative_estimate(self, kind: Kind, layouts: Combination) -> float:
-        """By the cost model, what a combination takes of what the kind takes as it started."""
+        """The estimated time of a kind in these layouts, as a share of that in the layouts it started with."""
         mine, base = self._at(kind, layouts).estimate_us, self._at(kind, self.base[kind]).estimate_us
         return 1.0 if mine is None or base is None else mine / base
 

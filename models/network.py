@@ -75,7 +75,8 @@ class Foreign:
 
     `model` is a serialised ONNX model of this one node; `op` is its type, as reports name it.  The model's inputs
     and outputs have the names of the tensors.  Where `by` names another implementation, that one runs it, on so many
-    `threads` (`models.fallback`).
+    `threads` (`models.fallback`).  Where only contents say how long its results are, they have `at_most` the shapes
+    that are told of them.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Foreign:
     outputs: tuple[str, ...]
     by: str = REFERENCE
     threads: int = 1
+    at_most: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ def problems(network: Network) -> Iterator[str]:
 
 
 def _wrong_constants(network: Network) -> Iterator[str]:
-    """Where the array of a constant has another shape or type than its tensor."""
+    """A sentence for each constant whose array has another shape or type than its tensor."""
     for name, array in network.constants.items():
         tensor = network.tensors.get(name)
         if tensor and tensor.told == str(array.dtype) and array.shape == tensor.shape:
@@ -278,7 +280,7 @@ def _misfits_of(network: Network, node: Branches, part: Network) -> Iterator[str
 
 
 def _misfits(network: Network, node: Operator) -> Iterator[str]:
-    """Where the parameters of a program are not the tensors that it is called with."""
+    """A sentence for each parameter of a program that is not the tensor it is called with."""
     names = (*node.inputs, *node.outputs)
     if len(names) != len(node.func.params) or len(names) != len(node.func.buffers):
         yield f"`{node.name}` passes {len(names)} tensors to a program with {len(node.func.params)} parameters"

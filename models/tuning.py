@@ -166,9 +166,9 @@ def _guide(
 
 @contextlib.contextmanager
 def _best_kept(guide: LayoutSearch, scheduler: Scheduler, earlier: Chosen | None, database: Database) -> Iterator[None]:
-    """Of a run that is cut short, keep the cheapest whole of what was measured: by its layouts records are found.
+    """Keep the cheapest layouts of what was measured if a run is cut short, so that its records are found by them.
 
-    Where some operator has no kernel yet, those in which the others were measured stay, unless there was a choice.
+    If some operator has no kernel yet, the layouts in which the others were measured stay, unless there was a choice.
     """
     from ..search.tuning.interruption import error_of, uninterrupted
 

@@ -130,7 +130,10 @@ class Convolution:
 
     @cached_property
     def iterators(self) -> tuple[tuple[Var, ...], tuple[Var, ...], tuple[Var, ...]]:
-        """Those of V, U and M behind the rows: of all three, of V and M, of V and U, and of U and M, in this order."""
+        """The iterators of V, U and M without those of the rows, in one order.
+
+        First those of all three, then those that V and M share, then V and U, then U and M.
+        """
         points = {dim: point for dim, (point, _) in self.windows.items()}
         v = [points.get(dim, index) for dim, index in enumerate(self.data.indices)]
         u = [index for index in self.weights.indices if index not in self.taps]

@@ -77,7 +77,7 @@ class Results(tuple[Result, ...]):
 
     @property
     def headings(self) -> tuple[str, str, str, str, str]:
-        """Those of the table."""
+        """The headings of the table."""
         return "", "latency", "middle half of the samples", f"time, of {self[0].name}'s (99 %)", "it is"
 
     def __repr__(self) -> str:

@@ -138,7 +138,7 @@ def _picked(load: Load, at: _Place) -> Expr:
 
 
 def _distances(index: Expr, facts: Facts) -> tuple[Expr, tuple[int, ...]] | None:
-    """Where the first lane lies, and how far behind it each one; None where that is known only at run time."""
+    """The index of the first lane, and the distance of each lane from it; None where one is known only at run time."""
     count, ramp = dtypes.lanes(index.dtype), as_ramp(index)
     if ramp is not None:
         base, stride = ramp
@@ -151,7 +151,7 @@ def _distances(index: Expr, facts: Facts) -> tuple[Expr, tuple[int, ...]] | None
 
 
 def _place_in_block(buffer: Buffer, base: Expr, distances: Sequence[int], unrolled: dict[Var, int]) -> Expr | None:
-    """Where in an aligned block of as many elements as there are lanes the first lane's lies, if all lie in that block.
+    """The place of the first lane in its aligned block of as many elements as lanes; None if lanes leave that block.
 
     A buffer of whole blocks has all of a block of which it has one element.  Loads of other elements of the block, such
     as of the next channel of a group, are then the same load.

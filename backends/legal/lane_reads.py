@@ -272,9 +272,9 @@ def load_or_constant(to: Rewriter, cond: Expr, load: Expr, other: Expr, part: Pa
 
 
 def within(to: Rewriter, buffer: Buffer, base: Expr, count: int, at: Place) -> Expr | None:
-    """So many elements from a position on, anything in lanes that are not in the buffer.
+    """A load of `count` elements from `base` on, whose lanes outside of the buffer hold anything.
 
-    None where lanes that nobody asks for may not be read.
+    None where memory outside of the buffer may not be read.
     """
     low, high = at.facts.interval(base)
     is_inside, kind = low >= 0 and high <= buffer.size - count, at.kind(buffer)

@@ -21,6 +21,7 @@ from ...ir.arith.linear import UndefTerm, as_ramp, build, shared_form
 from ...ir.expr import (
     COMPARISONS,
     Binary,
+    Broadcast,
     Buffer,
     Call,
     Const,
@@ -32,6 +33,7 @@ from ...ir.expr import (
     Var,
     as_int,
     binary,
+    conjuncts,
     const,
     free_variables,
     substitute,
@@ -132,7 +134,10 @@ def _deciding(node: Node) -> frozenset[Var]:
         cond = node.args[0]
     else:
         return frozenset()
-    return frozenset() if dtypes.lanes(cond.dtype) > 1 else frozenset(free_variables(cond))
+    if dtypes.lanes(cond.dtype) == 1:
+        return frozenset(free_variables(cond))
+    parts = conjuncts(cond) if isinstance(node, Call) and node.name == MASKED_LOAD else ()
+    return frozenset(var for part in parts if isinstance(part, Broadcast) for var in free_variables(part))
 
 
 @dataclass
@@ -300,6 +305,8 @@ class Effects:
     def _chosen(self, expr: Select | Call) -> Iterator[Expr]:
         cond, a, *others = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
         decided = self.decided(cond)
+        if isinstance(expr, Call) and expr.name == MASKED_LOAD and self._mask(expr) is None:
+            decided = False
         if decided is not None:
             for side in (a,) if decided else others:
                 yield from self._evaluated(side)
@@ -319,6 +326,9 @@ class Effects:
     def _places(self, load: Expr) -> Iterator[tuple[Place, int]]:
         """What a load makes known, and its bytes: itself, and its lanes where they are read one by one."""
         dtype = load.dtype
+        if isinstance(load, Call):
+            yield self._masked(load), dtypes.nbytes(dtype)
+            return
         if not isinstance(load, Load):
             parts = [child for child in children(load) if isinstance(child, Expr)]
             yield self._same((type(load).__name__, dtype), parts), dtypes.nbytes(dtype)
@@ -337,6 +347,28 @@ class Effects:
             for n in range(count):
                 lane = binary("+", found[0], binary("*", found[1], n))
                 yield Place((kind, 1), (self._form(lane),)), size
+
+    def _masked(self, expr: Call) -> Place:
+        """The place of a masked load: its first lane, where the lanes are neighbours, and what is left of the mask."""
+        _, load, *beside = expr.args
+        assert isinstance(load, Load)
+        found = as_ramp(load.indices[0]) if len(load.indices) == 1 else None
+        parts = [*(self._mask(expr) or ()), *beside]
+        if found is None or found[1] != const(1, found[1].dtype):
+            return self._same((MASKED_LOAD, expr.dtype), [*parts, *load.indices])
+        same = self._same((MASKED_LOAD, expr.dtype), parts)
+        return Place(same.kind, (*same.forms, self._form(found[0])))
+
+    def _mask(self, expr: Call) -> list[Expr] | None:
+        """The parts of a mask that unrolled loops do not decide; None if one is false, so that no lane is loaded."""
+        left: list[Expr] = []
+        for part in conjuncts(expr.args[0]):
+            decided = self.decided(part.value) if isinstance(part, Broadcast) else None
+            if decided is False:
+                return None
+            if decided is None:
+                left.append(part)
+        return left
 
     def _same(self, kind: tuple[Hashable, ...], parts: list[Expr] | tuple[Expr, ...]) -> Place:
         """What is the same where its parts and their variables' values are."""

@@ -6,6 +6,7 @@
     B[r] = e          under m      ->  if m: B[r] = e under m
     T[r] = e          under m      ->  T[r] = select(m, e under m, T[r])          all of r in a register tile
     A[r]              under m      ->  masked_load(m, A[r])
+    shuffle(A[r], ..) under m      ->  shuffle(masked_load(any of m, A[r]), ..)
     e // f            under m      ->  e // select(m, f, 1)                       where f may be 0
     if_then_else(c, A[r], e)       ->  masked_load(c, A[r], e)                    where e reads nothing
     if_then_else(c, e, f)          ->  let m = c in select(m, e under m, f under not m)
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts, nothing_known
@@ -36,7 +38,9 @@ from ...ir.expr import (
     Load,
     Not,
     Select,
+    Shuffle,
     Var,
+    binary,
     can_fail,
     const,
     divisor_of,
@@ -74,7 +78,18 @@ class _Place:
     mask: Expr | None = None
 
     def under(self, mask: Expr) -> _Place:
-        return replace(self, mask=mask if self.mask is None else Binary("and", self.mask, mask))
+        around = self.mask_of(dtypes.lanes(mask.dtype))
+        return replace(self, mask=mask if around is None else Binary("and", around, mask))
+
+    def mask_of(self, lanes: int) -> Expr | None:
+        """The mask of an expression with so many lanes.
+
+        In a shuffle they need not be those of its result: such an expression is evaluated whole, if for any lane.
+        """
+        if self.mask is None or dtypes.lanes(self.mask.dtype) == lanes:
+            return self.mask
+        each = (Shuffle((self.mask,), (const(n),)) for n in range(dtypes.lanes(self.mask.dtype)))
+        return Broadcast(reduce(partial(binary, "or"), each), lanes)
 
     def is_whole(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
         """Whether the lanes are a ramp in a register tile, all of them in bounds."""
@@ -136,17 +151,18 @@ class _Masks:
         if isinstance(expr, Call) and expr.name == "if_then_else":
             return self._conditional(expr, at)
         made: Expr = rebuild(expr, lambda child: self.expr(child, at) if isinstance(child, Expr) else child)
-        if at.mask is None or dtypes.lanes(made.dtype) == 1:
+        mask = at.mask_of(dtypes.lanes(made.dtype))
+        if mask is None or dtypes.lanes(made.dtype) == 1:
             return made
         if isinstance(made, Load) and dtypes.lanes(made.dtype) > dtypes.lanes(made.buffer.dtype):
             whole = at.is_whole(made.buffer, made.indices)
-            return made if whole else Call(MASKED_LOAD, (at.mask, made), made.dtype)
+            return made if whole else Call(MASKED_LOAD, (mask, made), made.dtype)
         by = divisor_of(made)
         if by is not None and dtypes.is_int(made.dtype):
             divisor = by.value if isinstance(by, Broadcast) else by
             if not isinstance(divisor, Const) or not divisor.value:
                 one = Broadcast(const(1, dtypes.element(made.dtype)), dtypes.lanes(made.dtype))
-                chosen = Select(at.mask, by, one)
+                chosen = Select(mask, by, one)
                 if isinstance(made, Call):
                     return replace(made, args=(made.args[0], chosen))
                 assert isinstance(made, Binary)

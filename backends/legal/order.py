@@ -116,7 +116,7 @@ def _spread(index: Expr, nest: Nest, width: int) -> bool:
 
 
 def _uses(nest: Nest, store: Store) -> list[frozenset[int]]:
-    """For each value that the statement loads, other than what it updates, the loops that it depends on."""
+    """The loops, by number, on which each loaded value depends; what the store updates is no such value."""
     numbers = {loop.var: number for number, (loop, _) in enumerate(nest)}
     loads = {n for n in walk(store.value) if isinstance(n, Load) and n.buffer != store.buffer}
     return [frozenset(numbers[v] for v in walk(load) if isinstance(v, Var) and v in numbers) for load in loads]

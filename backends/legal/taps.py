@@ -98,7 +98,7 @@ def _best(nest: _Nest) -> For | None:
 
 
 def _instructions(nest: _Nest, loop: For) -> int:
-    """Those that words and dot products over a loop take, about."""
+    """About how many instructions packing into words and the dot products over `loop` take."""
     others = [other for other in nest.loops if other is not loop]
     words = sum(_values(factor, others) for factor in nest.factors)
     count = prod(as_int(other.extent) for other in others)

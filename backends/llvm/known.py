@@ -9,7 +9,7 @@ Place = tuple[str, int, Terms, tuple[int, Terms] | None, int]
 
 
 def place_of(element: str, base: Linear, stride: Linear | None, lanes: int) -> Place:
-    """Where `lanes` elements lie from `base` on, each `stride` after the last."""
+    """The place of `lanes` elements, the first at `base`, each of the others `stride` after the one before it."""
     return element, base.const, base.terms, None if stride is None else (stride.const, stride.terms), lanes
 
 

@@ -78,7 +78,7 @@ def _best_name() -> str:
 
 
 def _word_of(device: Any, name: str) -> int | None:
-    """Where in the device object the word stands that points to a name, if there is exactly one."""
+    """The address of the word in the device object that points to `name`; None unless there is exactly one."""
     text, start = name.encode() + b"\0", int(device.int_ptr)
     found: list[int] = []
     with suppress(OSError), open("/proc/self/mem", "rb", buffering=0) as memory:

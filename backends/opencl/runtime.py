@@ -111,7 +111,10 @@ class Home(NamedTuple):
 
 
 def home_of(artifacts: Sequence[Artifact]) -> Home:
-    """Where programs for one device run together; those that read images, which queues cannot share, have no pool."""
+    """The context in which programs for one device run together, and its threads: 0, no pool, if one reads images.
+
+    Queues cannot share images.
+    """
     targets = [Target.from_json(artifact["target"]) for artifact in artifacts]
     if not targets:
         return Home(cl.Context(None), 0)

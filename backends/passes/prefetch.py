@@ -120,9 +120,9 @@ def _fetches(
 def _runs(
     indices: Sequence[Expr], loops: frozenset[Var], unrolled: Mapping[Var, int]
 ) -> tuple[Expr, list[tuple[int, int]]] | None:
-    """Where an iteration reads: an index by the loops around, and from there on runs of elements, first and last.
+    """What an iteration reads: a base index, and runs of elements relative to it, as their first and last.
 
-    None where these are not known.
+    None where the reads have no such form.
     """
     around: set[frozenset[tuple[Expr, int]]] = set()
     pieces: set[tuple[int, int]] = set()

@@ -69,9 +69,9 @@ def _exactly(reader: Access, cond: Expr) -> bool:
 
 
 def _writing_condition(writer: Access, reader: Access, depth: int) -> Expr | None:
-    """When the element that `reader` reads was written before by `writer` in the same iteration, or None.
+    """When `writer` has written what `reader` reads, earlier in the same iteration; None if that is not known.
 
-    The condition is over the reader's variables.
+    A condition over the reader's variables.
     """
     split = depth + 1
     while split < min(len(writer.path), len(reader.path)) and writer.path[split] == reader.path[split]:

@@ -237,7 +237,7 @@ class Facts:
         return self._derive(tuple(added.items()), lambda: self._with({**self.bounds, **added}))
 
     def _with(self, bounds: Bounds, forms: tuple[Form, ...] | None = None, sums: bool = False) -> Facts:
-        """These facts with other intervals."""
+        """A copy with other intervals, and other linear forms if they are given."""
         known = self.forms if forms is None else forms
         return Facts(bounds, known, self.impossible, self.strict, self.sums or sums, self.orders)
 

@@ -358,7 +358,7 @@ class Simplifier:
         if_then_else(x < k, y, max(x, k))          -> if_then_else(x < k, y, x)
     """)
     def _call(self, expr: Call) -> Expr:
-        """Only the chosen side of a conditional is evaluated, so that each side knows what was chosen."""
+        """Simplify a call; each side of an `if_then_else` knows its condition, as only the chosen one is evaluated."""
         if expr.name != "if_then_else":
             new: Expr = rebuild(expr, self._child)
             return self._of_integers(new) if isinstance(new, Call) and expr.name in INTEGER_CALLS else new

@@ -179,7 +179,7 @@ class _ByImages(Held):
         return result
 
     def _certain(self) -> list[tuple[int, IntSet]]:
-        """Where an element has surely been written, with the loops in which that was the same iteration."""
+        """The elements that have surely been written, with the number of loops in whose same iteration that was."""
         result = []
         for writer in self.found:
             if writer.number < self.read.statement.number and writer.exact:

@@ -266,7 +266,7 @@ class IntMap:
 
 
 def last_writers(reads: Sequence[Event], writes: Sequence[Event]) -> LastWriters:
-    """For each read event the last of `writes`; all events touch one memory.  Raises Unknown."""
+    """The last of `writes` before each read; all events touch one memory.  Raises Unknown."""
     with question():
         length = max((len(e.time) for e in (*reads, *writes)), default=0)
         events = {e.tag: e for e in (*reads, *writes)}

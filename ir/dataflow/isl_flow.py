@@ -63,7 +63,7 @@ def _find(found: Pairs, read: str, lost: Any, writes: Sequence[str], elements: M
 def possible_writers(
     reads: Sequence[str], possible: Sequence[str], sure: Pairs, elements: Maps, times: Maps
 ) -> Pairs:
-    """Those of the writes `possible`, which may or may not run, that come after the last sure one of each read."""
+    """The writes of `possible`, which need not run, that come between each read and its last sure write."""
     found: Pairs = {}
     for read in reads:
         last = [pairs.apply_range(times[w]) for (r, w), pairs in sure.items() if r == read]

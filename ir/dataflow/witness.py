@@ -113,7 +113,7 @@ def _time(statement: Statement, point: Point) -> Time:
 
 
 def _first_after(other: Statement, access: Access, element: Sequence[Expr], time: Time) -> Time | None:
-    """When `other` first touches `element` after `time`, if it may; raises where that is not affine."""
+    """The first time after `time` at which `other` may touch `element`, or None.  Raises Unknown where not affine."""
     later: Expr = FALSE
     for own, then in reversed(list(zip(other.schedule, time, strict=False))):
         value = as_expr(own) if isinstance(own, int) else own

@@ -193,7 +193,7 @@ def _shared(stmts: Sequence[Stmt]) -> frozenset[str]:
 
 
 def views(node: Node) -> dict[str, tuple[Buffer, ...]]:
-    """For each memory that is declared anew, the buffers that view it."""
+    """The buffers that `node` declares as views, by the name of the memory that they view."""
     found: dict[str, list[Buffer]] = {}
     for declared in walk(node):
         if isinstance(declared, Declare):

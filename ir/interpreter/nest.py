@@ -71,7 +71,7 @@ class Nest:
             yield self.var
 
     def origin(self, ancestor: Nest) -> Index:
-        """For each lane, the lane of `ancestor` that it comes from."""
+        """The lane of `ancestor` that each lane comes from."""
         if self is ancestor:
             return np.arange(self.n)
         assert self.parent is not None
@@ -90,11 +90,11 @@ class Nest:
     # ------------------------------------------------------------ steps
 
     def pick(self, rows: Index) -> Nest:
-        """Only the lanes `rows`, which must ascend.  Serial execution goes through them one by one."""
+        """A nest with the lanes `rows`, in ascending order.  Serial execution goes through them one by one."""
         return Nest(self, Pick(rows), rows, len(rows))
 
     def keep(self, mask: Data, again: Step) -> Nest:
-        """Only the lanes where `mask` is true; `again` makes the same step from another parent."""
+        """A nest with the lanes where `mask` is true; `again` makes the same step from another parent."""
         if not isinstance(mask, np.ndarray):
             return Nest(self, again, None if mask else np.zeros(0, np.intp), self.n if mask else 0)
         if mask.all():

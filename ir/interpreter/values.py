@@ -142,7 +142,7 @@ def reads_nothing(exprs: tuple[Expr, ...]) -> bool:
 
 
 def outside(value: Data, extent: int) -> Any:
-    """Where `value` is not in [0, extent); None if nowhere."""
+    """The mask of the lanes in which `value` is not in [0, extent); None if there are none."""
     if isinstance(value, np.ndarray):
         inside = bool(value.min() >= 0) and bool(value.max() < extent)
     else:
@@ -353,7 +353,7 @@ class Evaluator:
         return round_to(e.dtype, result), join(*(v[1] for v in values))
 
     def _to_int(self, nest: Nest, e: Call) -> Value:
-        """Where there is no such int32, any may come."""
+        """The conversion of a real number to int32; undef where the number does not fit."""
         real, undef = self(nest, e.args[0])
         whole = np.rint(real) if e.name == ROUND_TO_INT32 else np.asarray(real)
         fits = (whole >= -(2.0**31)) & (whole < 2.0**31)
@@ -413,7 +413,7 @@ class Evaluator:
 
 
 def _open(op: str, *operands: Value) -> Flags:
-    """Where a conjunction or disjunction is undef: an operand is, and none decides the result by itself."""
+    """Whether a conjunction or disjunction is undef: an operand is, and no other one decides the result."""
     decided = [np.logical_and(np.equal(data, op == "or"), np.logical_not(_flag(undef))) for data, undef in operands]
     some = np.logical_or(*(_flag(undef) for _, undef in operands))
     result: Flags = np.logical_and(some, np.logical_not(np.logical_or(*decided)))

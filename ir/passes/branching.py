@@ -160,7 +160,7 @@ def _size(node: Node) -> int:
 
 
 def _places(root: tuple[int, ...], statement: Statement, cond: Expr) -> Iterator[tuple[int, ...]]:
-    """Where a condition may stand, the widest place first: where its variables are bound, down to the store."""
+    """The places where a condition may stand, outermost first: from where its variables are bound to the store."""
     bound: set[Var] = set(statement.parameters)
     place: tuple[int, ...] = ()
     needed = variables(cond)

@@ -60,7 +60,7 @@ LARGEST = 512
 
 
 class HoistConditional(Flag):
-    """Which conditions move."""
+    """The kinds of conditions that move."""
 
     NONE = 0
     IF_ELSE_STMT = auto()
@@ -75,7 +75,7 @@ class HoistConditional(Flag):
 
 
 class HoistLetBinding(Flag):
-    """Which bindings move."""
+    """The kinds of bindings that move."""
 
     NONE = 0
     REQUIRED_BY_CONDITION = auto()

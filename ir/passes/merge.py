@@ -112,7 +112,7 @@ def _merged(func: PrimFunc, place: Position, number: int, first: For, second: Fo
 
 
 def obstacle(func: PrimFunc, first: For, second: For) -> Separate | None:
-    """Which of conditions 2 to 4 fails for two neighbouring loops; None if they may be merged."""
+    """The first of conditions 2 to 4 that fails for two neighbouring loops; None if they may be merged."""
     for loop in (first, second):
         if loop.kind != "serial":
             return Separate(first, second, f"(2) loop `{loop.var.name}` is {loop.kind}, not serial")

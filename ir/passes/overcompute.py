@@ -199,7 +199,7 @@ class _Around:
         return around
 
     def inside(self, stmt: Stmt) -> _Around:
-        """In the body of a loop; elsewhere the same."""
+        """What is known in the body of `stmt`, if that is a loop; `self` for any other statement."""
         if not isinstance(stmt, For):
             return self
         limits = {**self.limits, stmt.var: as_extent(stmt.extent)}
@@ -308,7 +308,7 @@ def _one_side(
 
 
 def _aligned(keep: Stmt, gone: Stmt) -> dict[int, Expr] | None:
-    """For stores of `keep` by identity, the value of their counterpart in `gone`; None if that has more."""
+    """The value that `gone` stores in the place of each store of `keep`, by its `id`; None unless they match."""
     if isinstance(keep, Store) and isinstance(gone, Store):
         same = keep.buffer == gone.buffer and keep.indices == gone.indices
         return {id(keep): gone.value} if same else None

@@ -37,7 +37,7 @@ def constants_left(func: PrimFunc, buffer: Buffer, axes: Sequence[Var]) -> list[
 
 
 def not_left(func: PrimFunc, buffer: Buffer, axes: Sequence[Var], elements: IntSet, value: Expr) -> IntSet:
-    """Those of `elements` that are not proven to hold ``value(axes)`` when `func` ends.  Raises Unknown."""
+    """The part of `elements` that is not proven to hold ``value(axes)`` when `func` ends.  Raises Unknown."""
     flow, end, stored = _flow(func, buffer, elements)
     reads = any(isinstance(n, Load) for n in walk(value))
     missing = elements

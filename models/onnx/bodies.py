@@ -69,8 +69,27 @@ def _affine_grid(p: Parts) -> bool:
     return True
 
 
+def _max_unpool(p: Parts) -> bool:
+    """Numbers put down in zeros where indices say, which count the elements that pooling was done on."""
+    shape, taps = p.shape(), [int(tap) for tap in p.attribute("kernel_shape")]
+    rank = len(taps)
+    strides, pads = p.attribute("strides", [1] * rank), p.attribute("pads", [0] * 2 * rank)
+    whole = [
+        (extent - 1) * strides[at] - pads[at] - pads[rank + at] + taps[at] for at, extent in enumerate(shape[2:])
+    ]
+    target, flat = [*shape[:2], *whole], (int(np.prod(shape)),)
+    wanted = p.known(2) if p.has(2) else np.asarray(target)
+    if wanted is None or any(int(more) < extent for more, extent in zip(wanted, target, strict=True)):
+        return False
+    zeros = p.constant(np.zeros(int(np.prod(target)), p.type().dtype))
+    put = p.add("ScatterElements", [zeros, p.reshaped(1, flat), p.reshaped(0, flat)], axis=0)
+    ends = [int(more) - extent for more, extent in zip(wanted, target, strict=True)]
+    p.add("Pad", [p.reshaped(put, target), p.constant([0] * len(target) + ends, "int64")], 0)
+    return True
+
+
 def _batch_normalization(p: Parts) -> bool:
-    """In training, by the mean and the variance of the batch, which are mixed into those that are given."""
+    """The normalisation of training: by mean and variance of the batch, which update the running ones."""
     if not p.attribute("training_mode", 0) or p.type().dtype not in ("float32", "float64"):
         return False
     shape = p.shape()
@@ -165,6 +184,7 @@ def _momentum(p: Parts) -> bool:
 BODIES: Mapping[tuple[str, str], Callable[[Parts], bool]] = {
     ("", "AffineGrid"): _affine_grid,
     ("", "Dropout"): _dropout,
+    ("", "MaxUnpool"): _max_unpool,
     ("", "ReduceMax"): _of_bools,
     ("", "ReduceMin"): _of_bools,
     ("", "BatchNormalization"): _batch_normalization,

@@ -174,9 +174,9 @@ def _unique(p: Parts) -> Results | None:
 
 
 def _compared(p: Parts, rows: str, size: int, width: int, dtype: str) -> tuple[str, str]:
-    """Of each two rows ``[n, m]`` whether they are the same, and whether row m comes before row n.
+    """Two tensors [n, m] of bool: whether rows n and m are the same, and whether row m comes before row n.
 
-    What is no number is the same as any other such, and comes after all numbers.
+    NaNs are the same as each other, and come after all numbers.
     """
     left, right = p.reshaped(rows, (size, 1, width)), p.reshaped(rows, (1, size, width))
     equal, less = p.add("Equal", [left, right]), _less(p, right, left, dtype)
@@ -307,7 +307,7 @@ def _axes(p: Parts) -> list[int] | None:
 
 
 def _gather(p: Parts, known: Mapping[str, Counted]) -> Counted | None:
-    """By places that count, or along another dimension than the one that does."""
+    """A Gather by counted indices, or of counted data along another dimension than the counted one."""
     data, places = _given(p, known)
     rank = len(p.graph.types[data.whole if data else p.whole.inputs[0]].shape)
     axis = int(p.attribute("axis", 0)) % rank

@@ -8,6 +8,8 @@
 4. Squeeze with axes in any order.
 5. STFT of real signals, of which half of the frequencies are given.
 6. GroupNormalization before version 21, of which nothing is inferred, keeps the shape.
+7. MaxUnpool with an `output_shape` that is known.
+8. StringNormalizer, which drops words: at most as many as there are, and one where none is left (`AT_MOST`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from dataclasses import replace
 
 from ..operators.graph import Graph, Node, Type
 
+AT_MOST = ("StringNormalizer",)
+"""Operators whose results may be smaller than the shapes told here."""
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
@@ -41,6 +45,10 @@ def as_defined(node: Node, graph: Graph, inferred: Sequence[Type | None]) -> lis
         shape = (*found[0].shape[:2], count, 2)
     elif node.op == "GroupNormalization" and found[0] is None:
         shape = first.shape
+    elif node.op == "MaxUnpool" and len(node.inputs) > 2 and node.inputs[2] in graph.constants:
+        shape = tuple(int(extent) for extent in graph.constants[node.inputs[2]].reshape(-1))
+    elif node.op == "StringNormalizer" and len(first.shape) in (1, 2):
+        shape = (*first.shape[:-1], max(1, first.shape[-1]))
     if shape is None:
         return found
     return [known if known is None and at else replace(known or first, shape=shape) for at, known in enumerate(found)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,8 @@ class ModelGraph(Graph):
     """The graph of a model in the format's version `ir_version`."""
 
     ir_version: int = 8
+    at_most: set[str] = field(default_factory=set)
+    """Results of which only contents say how long they are, with the largest shape as their type."""
 
     def schema(self, node: Node) -> onnx.defs.OpSchema:
         """ONNX's definition of a node's operator.  Raises ModelProblem where there is none."""

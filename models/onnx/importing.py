@@ -92,7 +92,8 @@ def _built(graph: ModelGraph, node: Node, fates: list[Fate]) -> list[NetworkNode
         return [*built]
     shapes = {read: graph.types[read].shape for read in node.reads}
     told = as_newest(node, graph.opset(node), shapes, graph.constants)
-    return [Foreign(name, node.op, graph.model(told).SerializeToString(), told.reads, outputs)]
+    at_most = not graph.at_most.isdisjoint(outputs)
+    return [Foreign(name, node.op, graph.model(told).SerializeToString(), told.reads, outputs, at_most=at_most)]
 
 
 def _branches(node: Choice, name: str, fates: list[Fate]) -> tuple[Network | str, Network | str]:

@@ -52,7 +52,10 @@ def _refuse_others(item: ValueInfoProto) -> None:
     tensor = item.type.tensor_type
     if not item.type.HasField("tensor_type") or tensor.elem_type == TensorProto.UNDEFINED:
         kind = item.type.WhichOneof("value") or "of unknown type"
-        raise ModelProblem(f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network")
+        raise ModelProblem(
+            f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network, and sequences of "
+            "them one by one"
+        )
     if tensor.elem_type not in TensorProto.DataType.values():
         raise ModelProblem(f"the input `{item.name}` is damaged: no element type has the number {tensor.elem_type}")
 

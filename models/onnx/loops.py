@@ -1,4 +1,4 @@
-"""Loop and Scan of few iterations that are known, written out one after the other.
+"""Loop and Scan of few iterations that are known, written out one after the other, and SequenceMap.
 
 ::
 
@@ -10,7 +10,7 @@ body hands its condition on, or has a constant for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,11 @@ def unrolled(node: ModelNode, graph: ModelGraph, known: Mapping[str, Array]) -> 
     if not count or count * max(1, len(body.node)) > MOST_NODES or body.sparse_initializer:
         return None
     return list(writer.loop(count) if node.op == "Loop" else writer.scan(count))
+
+
+def mapped(node: ModelNode, graph: ModelGraph, lists: MutableMapping[str, list[str]]) -> list[ModelNode]:
+    """The nodes of a SequenceMap, its body for each place; the sequences that it gives are put into `lists`."""
+    return list(_Writer(node, graph, node.values["body"]).each(lists))
 
 
 def _loop_count(node: ModelNode, body: GraphProto, known: Mapping[str, Array]) -> int:
@@ -117,6 +122,16 @@ class _Writer:
         yield from self._results(
             states, collected, self._list("scan_output_axes", made), self._list("scan_output_directions", made)
         )
+
+    def each(self, lists: MutableMapping[str, list[str]]) -> Iterator[ModelNode]:
+        """The body for each tensor of the sequences that it is given, which are all as long as the first."""
+        yield from self._constants()
+        found: list[list[str]] = []
+        for number in range(len(lists[self.node.inputs[0]])):
+            given = [lists[name][number] if name in lists else name for name in self.node.inputs]
+            found.append((yield from self._iteration(number, given)))
+        for at, name in enumerate(self.node.outputs):
+            lists[name] = [results[at] for results in found]
 
     def _list(self, name: str, count: int) -> list[int]:
         return [int(number) for number in self.node.values.get(name, [0] * count)]

@@ -64,7 +64,7 @@ def _bias_softmax(p: Parts) -> bool:
 
 
 def _layer_normalization(p: Parts) -> bool:
-    """As ONNX has it since version 17."""
+    """The LayerNormalization of ONNX since version 17, with the same inputs."""
     p.add(
         "LayerNormalization", [at for at in range(3) if p.has(at)], range(max(1, len(p.whole.outputs))),
         axis=int(p.attribute("axis", -1)), epsilon=float(p.attribute("epsilon", 1e-5)),

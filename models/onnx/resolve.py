@@ -27,7 +27,7 @@ from ..operators import BUILDERS
 from ..operators.graph import OWN_DOMAIN, Node, Type
 from .choosing import choice
 from .counting import Counted, counting, cut_of, following
-from .definition import as_defined
+from .definition import AT_MOST, as_defined
 from .definitions import defined, is_of_onnx
 from .expansion import body_of, expanded
 from .folding import NOT_FOLDED, evaluated, is_foldable, quantised, reference, refuse_unknown, without_effect
@@ -48,10 +48,10 @@ from .graph import (
 )
 from .inference import inferred, refuse_unsafe
 from .inputs import known_inputs
-from .loops import unrolled
+from .loops import mapped, unrolled
 from .quantized import as_integers
 from .reading import Weights
-from .sequences import resolved
+from .sequences import listed, place, resolved
 
 OLDEST = 7
 """The first version of the operators that is read; those of 9 to 22 are what is tested."""
@@ -117,8 +117,10 @@ class _Resolver:
         """Read a model's graph."""
         graph = self.graph
         self._initializers(proto)
-        given = [item for item in proto.input if item.name not in graph.constants]
-        found = known_inputs(given, inputs)
+        open_ones = [item for item in proto.input if item.name not in graph.constants]
+        items, inputs, absent = listed(open_ones, inputs, self.lists)
+        self.alias.update(dict.fromkeys(absent, ""))
+        found = known_inputs(items, inputs)
         graph.inputs = tuple(name for name, what in found.items() if isinstance(what, Type))
         for name, what in found.items():
             if isinstance(what, Type):
@@ -152,7 +154,7 @@ class _Resolver:
         self.graph.taken |= self.used | {name for node in proto.node for name in node.output}
         for node in ordered([node_of(node) for node in proto.node]):
             self.visit(node)
-        names = [o.name for o in proto.output]
+        names = [name for output in proto.output for name in self._single(output.name)]
         self.graph.outputs = tuple(self._output(name, names) for name in names)
         self.graph.prune()
 
@@ -161,6 +163,17 @@ class _Resolver:
             self.graph.constant(tensor.name, self.weights.array(tensor))
         for sparse in proto.sparse_initializer:
             self.graph.constant(sparse.values.name, self.weights.dense(sparse))
+
+    def _single(self, name: str) -> list[str]:
+        """The tensors of an output: of a sequence each one, and nothing of an optional one that is absent."""
+        source = self.alias.get(name, name)
+        if not source:
+            return []
+        if source not in self.lists:
+            return [name]
+        items = [(place(name, at), self.alias.get(item, item)) for at, item in enumerate(self.lists[source])]
+        self.alias.update({made: item for made, item in items if made != item})
+        return [made for made, _ in items]
 
     def _output(self, name: str, outputs: Sequence[str]) -> str:
         """A tensor of this very name for an output that is another name of something."""
@@ -176,6 +189,7 @@ class _Resolver:
             return name
         graph = self.graph
         graph.types[name] = graph.types[source]
+        graph.at_most.update([name] if source in graph.at_most else [])
         is_inner = any(source in node.outer for node in graph.nodes)
         if source in graph.constants:
             graph.constants[name] = graph.constants[source]
@@ -197,7 +211,14 @@ class _Resolver:
     def _visit(self, original: ModelNode) -> None:
         graph = self.graph
         node = self._wanted(original)
-        if (made := resolved(node, graph, self.lists)) is not None:
+        if node.op in ("Optional", "Identity") and not node.domain and not any(node.inputs):
+            self.alias[node.outputs[0]] = ""  # an optional value that is absent
+            return
+        if node.op == "SequenceMap" and not node.domain and node.inputs[0] in self.lists:
+            made: Sequence[ModelNode] | None = mapped(node, graph, self.lists)
+        else:
+            made = resolved(node, graph, self.lists)
+        if made is not None:
             for part in made:
                 self.used.update((*part.reads, *part.outputs))
             for part in made:
@@ -207,9 +228,13 @@ class _Resolver:
             return
         self._refuse_names(node)
         node = self._with_empty_constants(node)
+        node = self._with_numbers(node) if node.op == "Range" and not node.domain else node
         known = {name: graph.constants[name] for name in node.reads if name in graph.constants}
         if node.op == "If" and not node.domain:
             self._if(node)
+            return
+        if any(name in self.lists for name in node.reads) or (node.op == "Loop" and not all(node.inputs[2:])):
+            self._with_lists(node, known)
             return
         if node.domain == OWN_DOMAIN:  # which `Parts.own` makes
             graph.types[node.outputs[0]] = node.values["result"]
@@ -219,6 +244,15 @@ class _Resolver:
             self._taken_apart(node, parts, [None] * len(node.outputs))
             return
         self._add(node, known)
+
+    def _with_lists(self, node: ModelNode, known: Mapping[str, Array]) -> None:
+        """The iterations of a loop that goes on with sequences, or what is absent; ModelProblem for any other node."""
+        inner = unrolled(node, self.graph, known)
+        if inner is None:
+            raise ModelProblem(
+                f"the node {node} reads a sequence, and is no loop whose iterations are known when the model is read"
+            )
+        self._taken_apart(node, inner, [None] * len(node.outputs))
 
     def _add(self, node: ModelNode, known: dict[str, Array]) -> None:
         """Add a node of ONNX with its types, or others that compute the same; `known` has constants that it reads."""
@@ -244,12 +278,15 @@ class _Resolver:
         for name, found in zip(node.outputs, types, strict=False):
             if name and found is not None:
                 graph.types[name] = found
+        if node.op in AT_MOST and not node.domain:
+            graph.at_most.update(node.outputs)
         graph.nodes.append(node)
 
     def _with_empty_constants(self, node: ModelNode) -> ModelNode:
         """The node with constants for inputs that have no elements, of which everything is known."""
         graph = self.graph
-        empty = [n for n in dict.fromkeys(node.inputs) if n and n not in graph.constants and not graph.types[n].size]
+        unknown = [n for n in dict.fromkeys(node.inputs) if n in graph.types and n not in graph.constants]
+        empty = [name for name in unknown if not graph.types[name].size]
         if not empty:
             return node
         made = {name: graph.fresh(f"{name}/nothing") for name in empty}
@@ -257,11 +294,28 @@ class _Resolver:
             graph.constant(constant, np.empty(graph.types[name].shape, graph.types[name].dtype))
         return replace(node, inputs=tuple(made.get(name, name) for name in node.inputs))
 
+    def _with_numbers(self, node: ModelNode) -> ModelNode:
+        """A Range whose constants of one element have no dimensions, as ONNX's own bodies do not always have it."""
+        graph, made = self.graph, []
+        for name in node.inputs:
+            array = graph.constants.get(name)
+            if array is not None and array.size == 1 and array.ndim:
+                name = graph.fresh(f"{name}/number")
+                graph.constant(name, array.reshape(()))
+            made.append(name)
+        return replace(node, inputs=tuple(made))
+
     def _refuse_names(self, node: ModelNode) -> None:
         """Raise ModelProblem for a node that reads what nothing computes, or writes what there is."""
         for name in node.reads:
-            if name not in self.graph.types:
+            if name not in self.graph.types and name not in self.lists:
                 raise invalid(node, f"it reads `{name}`, which nothing before it computes")
+        first = next((name for name in node.reads if name in self.graph.at_most), None)
+        if first is not None and node.op != "Identity":
+            raise ModelProblem(
+                f"the shape of `{first}`, which the node {node} reads, depends on the contents of the model's inputs; "
+                "it can only be an output"
+            )
         for name in node.outputs:
             if name and (name in self.graph.types or name in self.alias or name in self.counted):
                 raise invalid(node, f"it writes `{name}`, which there is already")
@@ -355,10 +409,11 @@ class _Resolver:
         graph = self.graph
         before = dict(graph.types), dict(graph.constants), list(graph.nodes), list(graph.notes), dict(graph.quantised)
         alias, used, folded, counted = dict(self.alias), set(self.used), self.folded, dict(self.counted)
+        lists = dict(self.lists)
 
         def restore() -> None:
             graph.types, graph.constants, graph.nodes, graph.notes, graph.quantised = before
-            self.alias, self.used, self.folded, self.counted = alias, used, folded, counted
+            self.alias, self.used, self.folded, self.counted, self.lists = alias, used, folded, counted, lists
 
         return restore
 

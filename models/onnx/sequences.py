@@ -1,13 +1,20 @@
 """Sequences whose length is known when a model is read: lists of tensors by name, which no network has to pass.
 
-So are values of optional types, which are the tensor that they hold.
+So are values of optional types, which are the tensor or the sequence that they hold, or nothing.  A sequence `x` that
+a model takes or gives is the tensors ``x/0``, ``x/1``, ... of its network.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import replace
+from itertools import count, takewhile
+from typing import Any
+
+from onnx import TypeProto, ValueInfoProto
 
 from ...errors import ModelProblem
+from ..inputs import Given
 from .graph import ModelGraph, ModelNode
 from .parts import Parts
 
@@ -18,6 +25,58 @@ TAKING = (
     "OptionalGetElement",
 )  # fmt: skip
 """Operators whose first input is a sequence, or may be one."""
+
+
+def place(name: str, number: int) -> str:
+    """The tensor at a place of a sequence that a model takes or gives."""
+    return f"{name}/{number}"
+
+
+def listed(items: Iterable[ValueInfoProto], given: Given, lists: Lists) -> tuple[list[ValueInfoProto], Given, set[str]]:
+    """The inputs of a model as tensors, what is given of these, and the names of optional ones that are left out.
+
+    Sequences are put into `lists`, as long as there are shapes or values for their tensors.  Raises ModelProblem for
+    one of which nobody says how long it is.
+    """
+    found: list[ValueInfoProto] = []
+    values: dict[str, Any] = {}
+    absent: set[str] = set()
+    shapes = dict(given.shapes)
+    for item in items:
+        kind = item.type.optional_type.elem_type if item.type.HasField("optional_type") else item.type
+        if item.name in given.values and given.values[item.name] is None and kind is not item.type:
+            absent.add(item.name)
+        elif kind.HasField("sequence_type") and kind.sequence_type.elem_type.HasField("tensor_type"):
+            values.update({place(item.name, at): value for at, value in enumerate(given.values.get(item.name, ()))})
+            told = {*given.shapes, *given.values, *given.either, *values}
+            lists[item.name] = list(takewhile(told.__contains__, (place(item.name, at) for at in count())))
+            is_empty = tuple(shapes.pop(item.name, (1,))) == () or item.name in given.values
+            if not lists[item.name] and not is_empty:
+                raise ModelProblem(
+                    f"the input `{item.name}` is a sequence, and nobody says how long it is; say the shape of each of "
+                    f"its tensors, `--input {place(item.name, 0)}=SHAPE --input {place(item.name, 1)}=SHAPE`"
+                )
+            found += [_typed(name, _apart(kind.sequence_type.elem_type)) for name in lists[item.name]]
+        else:
+            found.append(_typed(item.name, kind))
+    kept = {name: value for name, value in given.values.items() if name not in lists and name not in absent}
+    return found, replace(given, shapes=shapes, values={**kept, **values}), absent
+
+
+def _apart(kind: TypeProto) -> TypeProto:
+    """The type of a sequence's tensors; an extent that is no number is one of its own in each."""
+    made = TypeProto()
+    made.CopyFrom(kind)
+    for dim in made.tensor_type.shape.dim:
+        if not dim.HasField("dim_value"):
+            dim.Clear()
+    return made
+
+
+def _typed(name: str, kind: TypeProto) -> ValueInfoProto:
+    made = ValueInfoProto(name=name)
+    made.type.CopyFrom(kind)
+    return made
 
 
 def resolved(node: ModelNode, graph: ModelGraph, lists: Lists) -> Sequence[ModelNode] | None:

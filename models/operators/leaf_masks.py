@@ -62,7 +62,7 @@ class Masks:
 
 @dataclass(frozen=True)
 class _Leaves:
-    """For each node the tree it is in, how many leaves are below it, and the number of the first of these."""
+    """The tree of each node, the number of leaves below the node, and the number of the first of these."""
 
     tree: Longs
     count: Longs
@@ -94,7 +94,7 @@ def words_of(first: Ints, roots: Ints) -> int:
 
 
 def place(bit: Longs) -> Longs:
-    """Where the value of a word's leaf lies."""
+    """The place in a table of the value of leaf `bit` of a word."""
     product = (np.int64(1) << bit) * SPREADING % (1 << BITS)
     found: Longs = (product >> 27) ^ 16  # as a signed number, from -16 on
     return found

@@ -334,10 +334,10 @@ def _along(
 
 
 def _tables(weights: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """For each result the places that it is a sum of, and their weights.
+    """The indices [result, tap] of the elements that each result is a sum of, and their weights.
 
-    Where there are fewer than elsewhere, the heaviest one is there several times with halves of its weight: one of
-    weight 0 would make infinite elements count.
+    A result of fewer elements has the heaviest one several times, with parts of its weight: an element of weight 0
+    would make the result NaN where it is infinite.
     """
     taps = max(1, int((weights != 0).sum(axis=0).max()))
     order = np.argsort(-np.abs(weights), axis=0, kind="stable")[:taps]

@@ -120,7 +120,7 @@ def _by_masks(site: Site, masks: Masks) -> Built:
 
 
 def _lowest(masks: Masks) -> str:
-    """Where the value of the leaf lies that the lowest bit of a tree's words means."""
+    """The expression of the index of a leaf's value: the leaf is the lowest bit of a tree's words."""
     found = []
     for word in range(masks.words):
         parts = [f"word{number}[{affine('vt', masks.words, shift=-word)}, vj]" for number in range(len(masks.groups))]

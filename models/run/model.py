@@ -68,7 +68,8 @@ class Model:
             if isinstance(node, Branches)
         }
         self._segments = self._cut()
-        self._cuts = {node.outputs[0] for node in network.nodes if isinstance(node, Cut)}.intersection(network.outputs)
+        cut_here = (n for n in network.nodes if isinstance(n, Cut) or (isinstance(n, Foreign) and n.at_most))
+        self._cuts = {name for node in cut_here for name in node.outputs}.intersection(network.outputs)
         self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
@@ -150,7 +151,7 @@ class Model:
         return tuple(found) if out is None or self._cuts else tuple(out)
 
     def _counted(self, name: str, result: Array) -> Array:
-        """The part of an output that there is, where its length was computed (`network.Cut`)."""
+        """The part of an output that there is, where its length was computed (`network.Cut`, `Foreign.at_most`)."""
         if name not in self._cuts:
             return result
         part = result[tuple(map(slice, self.values[name].shape))]
@@ -400,7 +401,7 @@ class _Moves:
         return [(is_input, number, block) for is_input, number, block in found if block in touched]
 
     def give(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-        """Before a run."""
+        """Hand the arrays of a call to the plan before it runs: by address where they are lent, else as a copy."""
         for is_input, number, slots in self._lent:
             start = address(inputs[number] if is_input else out[number])
             for record, index, offset in slots:
@@ -411,7 +412,7 @@ class _Moves:
             self._model._write(name, inputs[number])
 
     def take(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-        """After a run."""
+        """Copy to `out` what was not computed there."""
         for number, name in self._copied_out:
             if name in self._model._cuts:
                 continue

@@ -75,13 +75,13 @@ def plan(network: Network, kernels: Mapping[str, Kernel], target: Target, in_pla
 
 
 def _place(owned: tuple[str, int], lent: Mapping[str, int], arena: Arena) -> Place:
-    """Where a tensor lies that begins so many bytes inside of another one."""
+    """The place of a tensor that begins `offset` bytes inside of another one."""
     owner, offset = owned
     return Place(lent[owner], offset) if owner in lent else Place(ARENA, arena.offsets[owner] + offset)
 
 
 def _owners(network: Network, kernels: Mapping[str, Kernel], sharing: Sharing) -> dict[str, tuple[str, int]]:
-    """For each tensor the one in whose memory it lies, which may be itself, and how far from its beginning."""
+    """The tensor in whose memory each tensor lies, maybe itself, and the bytes from the beginning of that."""
     found = {name: sharing.root(name) for name in sharing.layouts}
     for node in network.nodes:
         over = kernels[node.name].over if node.name in kernels else None

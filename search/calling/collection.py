@@ -57,7 +57,7 @@ class Database(records.Database):
         return frame(self.rows())
 
     def __repr__(self) -> str:
-        """Where it is, and how much it holds."""
+        """The database's name and its number of records."""
         return f"<Database {self.name}: {self.size} records>"
 
     def _repr_html_(self) -> str:

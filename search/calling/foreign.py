@@ -257,7 +257,11 @@ def _check(
 def _opponents(
     task: Task, database: Database, bench: Workbench, seed: int, entries: Sequence[_Entry], written: Built | Failed
 ) -> list[_Entry]:
-    """This device's fastest record, if there is one, and the untuned program, checked here; `written` is its build."""
+    """What foreign records are compared with: this device's fastest record, if any, and the untuned program.
+
+    Both are verified on this machine.  `written` is the build of the untuned program.  Raises WrongResult if that is
+    wrong.
+    """
     own = database.best(task.script, task.target, task.interface)
     if own is not None and own.id == untuned_id(task):
         found = [_Entry(own, own)]

@@ -73,7 +73,7 @@ def promising(space: Space, effort: Callable[[int], Effort]) -> list[Promising]:
 
 
 def _by_anchor(space: Space) -> dict[int, dict[tuple[object, ...], Sketch]]:
-    """For each anchor a sketch of each of its parts, which compete with each other alone."""
+    """The parts of all sketches, grouped by anchor, each as a sketch of its own: parts of one anchor compete."""
     found: dict[int, dict[tuple[object, ...], Sketch]] = {}
     for sketch in space.sketches:
         for part in sketch.parts:

@@ -172,7 +172,7 @@ class SearchSpace:
         return usable
 
     def _nothing_left(self, pins: dict[str, str]) -> str:
-        """Which pin no sketch can follow, and the nearest names or values."""
+        """The sentence that names the pin which no sketch can follow, with the nearest names or values."""
         if not self.sketches:
             return "the space has no sketch: nothing can be searched"
         for pin, value in pins.items():

@@ -75,17 +75,17 @@ class Budget:
         return min(race_seconds(run) + build + FRESH_SECONDS + roof, END_SHARE * limit)
 
     def patience(self) -> float | None:
-        """When what is under way in a round is given up (`time.monotonic`): half of the end's share is left then."""
+        """The time (`time.monotonic`) at which a round is given up; half of the seconds for the end are left then."""
         left = self.left()
         return None if left is None else time.monotonic() + left + 0.5 * self.ending
 
     def building_until(self) -> float | None:
-        """When builds must have ended (`time.monotonic`): before there is a result, time is left to measure them."""
+        """The time (`time.monotonic`) by which builds must end; the first ones leave time to measure a result."""
         left, share = self.left(), 1.0 if self._run.results.best_us is not None else FIRST_SHARE
         return None if left is None else time.monotonic() + share * left + 0.5 * self.ending
 
     def asking_until(self) -> float | None:
-        """When a batch that is asked for now is to be chosen (`time.monotonic`)."""
+        """The time (`time.monotonic`) by which a batch that is asked for now must be chosen."""
         left = self.left()
         return None if left is None else time.monotonic() + max(ASKING_SHARE * left, LEAST_ASKING)
 

@@ -330,7 +330,7 @@ class Loop:
         return replies
 
     def _check_device(self, reply: Measured | Failed) -> None:
-        """After a trial that lost the device, in each of its attempts: go on if that answers.  Raises DeviceLost."""
+        """Check that the device still answers after a trial that lost it.  Raises DeviceLost if it does not."""
         if not isinstance(reply, Failed) or reply.status != DEVICE_LOST:
             return
         run = self.run

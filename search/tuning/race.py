@@ -61,7 +61,7 @@ class Race:
     built: list[tuple[Build, Built]] = field(default_factory=list)
 
     def without(self, failed: Sequence[Record], problem: str) -> Race:
-        """This race without records that have failed since."""
+        """The race without the records `failed`; `problem` says why they left it."""
         gone = {record.id for record in failed}
         return replace(self, records=[r for r in self.records if r.id not in gone], problem=problem)
 

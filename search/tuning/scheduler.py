@@ -365,7 +365,7 @@ class Scheduler:
         return left - self.ending
 
     def _end(self) -> float:
-        """When nothing of this run is waited for any more (`time.monotonic`): half of what the caller needs is left."""
+        """The time (`time.monotonic`) at which waiting ends; half of what the caller needs for its end is left then."""
         return time.monotonic() + self._seconds_left() + 0.5 * self.ending
 
     def _race_share(self) -> float:

@@ -95,7 +95,7 @@ class RayCalls:
 
 
 class Stopped:
-    """Which processes of this host stand still, as a debugger or SIGSTOP leaves them, for `STOPPED_SECONDS`."""
+    """Recognises processes of this host that have stood still for `STOPPED_SECONDS`, by SIGSTOP or a debugger."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}

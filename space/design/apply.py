@@ -87,7 +87,7 @@ def draw(part: Open, values: Sequence[Ints], rng: np.random.Generator, count: in
 
 
 def whole_rows(values: Sequence[Ints], rng: np.random.Generator, count: int) -> Ints:
-    """So many rows of one alternative for each decision, each of `values[d]` as likely as the others; (count, D)."""
+    """`count` random rows, one alternative for each of the D decisions, uniform over `values[d]`; shape (count, D)."""
     return np.stack([v[rng.integers(len(v), size=count)] for v in values], axis=1)
 
 

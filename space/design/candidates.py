@@ -228,7 +228,7 @@ class Candidates:
 
     @cached_property
     def threads(self) -> Ints:
-        """On how many threads these run at most."""
+        """How many threads each candidate uses at most."""
         return self._numbers("threads", self.target.threads)
 
     def span(self, operand: Operand, reach: Mapping[int, Ints] | Sequence[Ints]) -> list[Ints]:

@@ -239,7 +239,7 @@ def _bodies(stmt: Stmt) -> list[Stmt]:
 
 
 def _guards(node: Node, buffer: Buffer, conds: tuple[Expr, ...]) -> list[tuple[Expr, ...]]:
-    """For each load of the buffer the conditions under which it is evaluated."""
+    """The conditions under which each load of the buffer is evaluated, outermost first."""
     found = [conds] if isinstance(node, Load) and node.buffer == buffer else []
     if isinstance(node, For) and not (isinstance(node.extent, Const) and node.extent.value > 0):
         found += _guards(node.extent, buffer, conds)

@@ -89,7 +89,7 @@ def _check_all_points(func: PrimFunc, writer: Block, change: Change) -> None:
 
 
 def _with_padding(change: Change, point: Sequence[Var], value: Expr) -> tuple[Expr, Expr]:
-    """Where nothing may be written, and the value elsewhere."""
+    """The condition under which a point is not written, and the value that is written otherwise."""
     padding = change.padding(point)
     forbidden: Expr = FALSE
     held: Expr | None = None

@@ -74,7 +74,7 @@ class Kernel:
     # ------------------------------------------------------------ memory
 
     def declare(self, buffer: Buffer, space: str) -> None:
-        """From here on, `buffer` is the memory at a pointer of its own in an address space."""
+        """Give `buffer` a pointer to memory in the address space `space`.  Raises CodegenError for vectors."""
         if dtypes.lanes(buffer.dtype) > 1:
             raise CodegenError(f"buffer `{buffer.name}` has the vector type {buffer.dtype}; flatten it to its scalars")
         self.memories[buffer.name] = Memory(buffer, self.writer.names.fresh(buffer.name), space)

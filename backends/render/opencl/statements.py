@@ -161,7 +161,7 @@ def _bound(b: Body, stmt: For) -> None:
 
 
 def _along(axis: str, groups: Mapping[str, int], number: str) -> str:
-    """Where a work-group with a number among all of them stands along an axis; x is the fastest."""
+    """The text of the position along `axis` of the work-group `number`, counted over all groups with x innermost."""
     before = prod(groups.get(a, 1) for a in AXES[: AXES.index(axis)])
     behind = any(groups.get(a, 1) > 1 for a in AXES[AXES.index(axis) + 1 :])
     text = number if before == 1 else f"{number} / {before}"

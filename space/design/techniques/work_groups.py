@@ -88,8 +88,9 @@ def _excludes(c: Candidates) -> Verdicts:
 
 
 def _covers_tiles(c: Candidates) -> Bools:
-    """Of the items of a linear group at most a fifth have no shared iteration; a grid is no larger than the number
-    of tiles along either of its axes, which are shared.
+    """Whether work-groups leave few items idle: at most a fifth of a linear group's, and no row or column of a grid's.
+
+    The axes of a grid are shared loops.
     """
     linear = 4 * -(-c.iterations // c.items) * c.items <= 5 * c.iterations
     if c.target.warp > 1:  # what is left of a single warp costs nothing

@@ -118,6 +118,28 @@ def test_masked_programs_mean_the_same(name: str, case: str) -> None:
         assert found["masked store"] or found[MASKED_LOAD]
 
 
+SHUFFLED = """
+@T.prim_func
+def shuffled(n: T.Buffer((4,), "int32"), a: T.Buffer((9,), "float32"), b: T.Buffer((4,), "float32")):
+    for i in range(4):
+        b[T.Ramp(i // 3 * 2, 1, 2)] = T.if_then_else(
+            T.Broadcast(i < 2, 2) and n[T.Ramp(i // 3 * 2, 1, 2)] < T.Broadcast(5, 2),
+            T.Shuffle([a[T.Ramp(i, 1, 8)], T.Broadcast(T.float32(2.0), 8)], [7, 1]),
+            T.Broadcast(T.float32(-1.0), 2),
+        )
+"""
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_vector_in_a_shuffle_is_read_if_any_lane_is(name: str) -> None:
+    """It has other lanes than the condition, and is in bounds only where that holds in one."""
+    target = MACHINES[name]
+    lowered = lowered_for(parse(SHUFFLED), target)
+    for some in ([9, 9, 9, 9], [0, 9, 9, 0], [1, 2, 3, 4]):
+        arrays = [np.array(some, np.int32), np.arange(9, dtype=np.float32), np.zeros(4, np.float32)]
+        assert agree(lowered, target, arrays)
+
+
 @pytest.mark.parametrize("kind", OPERATORS)
 @pytest.mark.parametrize("name", ["sse2", "avx2", "avx512", "neon"])
 def test_candidates_mean_the_same(name: str, kind: str) -> None:

@@ -12,7 +12,8 @@ from stridesmith.backends.legal.reliefs import reliefs
 from stridesmith.backends.legal.written_out import FENCE
 from stridesmith.backends.lower import Lowered
 from stridesmith.backends.render.llvm_module import generate
-from stridesmith.ir.expr import Broadcast, Buffer, Expr, Load, Ramp, Var, const, if_then_else
+from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Expr, Load, Ramp, Var, binary, const, if_then_else
+from stridesmith.ir.functions import MASKED_LOAD
 from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Seq, Stmt, Store, loops, seq, walk_stmts
 from stridesmith.ir.target import Target
 
@@ -107,3 +108,26 @@ def test_they_change_no_meaning() -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-3, 4, b.shape).astype(np.float32) for b in (X, W, Y)]
     assert agree(program(convolution(pixel())), CPU, arrays)
+
+
+@pytest.mark.parametrize(("cond", "registers"), [(None, ROWS + 7 + 3), (I + KH >= 1, ROWS + 6 + 3)])
+def test_masked_loads_of_one_place_count_once(cond: Expr | None, registers: int) -> None:
+    """Rows that several taps read count once, and one that is outside of the input by the loops alone does not count.
+
+    Three taps read seven rows, or six, and three weights beside a tile of five; before the last tap one row and one
+    weight are still missing.
+    """
+    column = Binary("<", Ramp(const(0), const(1), LANES), Broadcast(const(3), LANES))
+    mask: Expr = column if cond is None else Binary("and", Broadcast(cond, LANES), column)
+    row = Load(X, (Ramp((I + KH) * STEPS, const(1), LANES),))
+    value = Call(MASKED_LOAD, (mask, row, Broadcast(const(0.0), LANES)), row.dtype)
+    tile = Buffer("tile", (ROWS * LANES,), scope="local")
+    place = (Ramp(I * LANES, const(1), LANES),)
+    update = Store(tile, place, Load(tile, place) + value * Broadcast(W[KH * STEPS + K], LANES))
+    taps = For(KH, const(TAPS), loops([(I, ROWS)], update, "unrolled"), "unrolled")
+    body = Allocate(tile, For(K, const(STEPS), taps))
+    target = replace(CPU, registers=registers - 2)
+    assert reliefs(body, target) is body
+    made = reliefs(body, replace(target, registers=target.registers - 1))
+    fenced = [s.cond for s in walk_stmts(made) if isinstance(s, If) and s.then == Evaluate(FENCE)]
+    assert fenced == [binary("==", KH, 2)]
