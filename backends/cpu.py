@@ -19,7 +19,7 @@ from .host_bound import HostBound
 from .in_network import CallsInNetwork
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
 from .llvm.pool import ensure_pool
-from .llvm.python_call import Expected, native_call
+from .llvm.python_call import Expected, Size, native_call
 from .render.llvm_module import entry_name, generate
 
 if TYPE_CHECKING:
@@ -105,11 +105,12 @@ class CpuExecutable(Executable):
         return [*pointers[:count], *(size.ctypes.data for size in self._sizes), *pointers[count:]]
 
     def native_call(
-        self, record: Sequence[int], arguments: Sequence[Expected], workspaces: Sequence[NDArray[Any]]
-    ) -> Callable[..., bool] | None:
+        self, record: Sequence[int], arguments: Sequence[Expected], workspaces: Sequence[NDArray[Any]],
+        sizes: Sequence[Size] = (),
+    ) -> Callable[..., bool] | None:  # fmt: skip
         """A short way to call with arrays, where there is one (see `llvm.python_call`); it keeps the workspaces."""
-        whole = self._with_sizes(record)
-        return native_call(self.entry_address, self.target.threads, whole, arguments, (self, tuple(workspaces)))
+        whole, owner = self._with_sizes(record), (self, tuple(workspaces))
+        return native_call(self.entry_address, self.target.threads, whole, arguments, owner, sizes)
 
     def repeat(self, record: ctypes.Array[ctypes.c_void_p], calls: int) -> None:
         """`calls` calls, back to back, with a record that `pack` made."""

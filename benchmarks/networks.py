@@ -6,8 +6,8 @@ Five come from the tests of the package `onnx`, where weights are constants with
 ones.  Three are those of PP-OCRv4, with their real weights, from the wheel `rapidocr-onnxruntime`, which pip downloads.
 Two are written here: MobileNetV2, and six layers of BERT-base at 127 tokens.  Nothing else is fetched from anywhere.
 
-``NAME:int8`` is the network after ONNX Runtime's static quantiser: bytes between QuantizeLinear and DequantizeLinear,
-weights with a scale for each channel, calibrated on seeded inputs.
+``NAME:int8`` is the network after ONNX Runtime's static quantiser and the preparation that this asks for: bytes between
+QuantizeLinear and DequantizeLinear, weights with a scale for each channel, calibrated on seeded inputs.
 """
 
 from __future__ import annotations
@@ -256,8 +256,13 @@ def written(name: str, folder: Path) -> tuple[Path, dict[str, tuple[int, ...]]]:
 
 
 def quantise(net: Net, source: Path, into: Path) -> None:
-    """Write the network of the file `source` as ONNX Runtime's static quantiser makes it of `CALIBRATION` inputs."""
+    """Write the network of the file `source` as ONNX Runtime's static quantiser makes it of `CALIBRATION` inputs.
+
+    Before, its own preparation brings normalisations into convolutions and constants to where the quantiser looks for
+    weights, as it asks for.
+    """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self, model: ModelProto) -> None:
@@ -270,10 +275,11 @@ def quantise(net: Net, source: Path, into: Path) -> None:
     if next(o.version for o in model.opset_import if not o.domain) < PER_CHANNEL:
         model = onnx.version_converter.convert_version(model, PER_CHANNEL)
     with tempfile.TemporaryDirectory() as folder:
-        newer = Path(folder) / "newer.onnx"
+        newer, prepared = Path(folder) / "newer.onnx", Path(folder) / "prepared.onnx"
         onnx.save(model, newer)
+        quant_pre_process(newer, prepared, skip_symbolic_shape=True)
         quantize_static(
-            newer, into, Reader(model), quant_format=QuantFormat.QDQ, per_channel=True,
+            prepared, into, Reader(model), quant_format=QuantFormat.QDQ, per_channel=True,
             activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
         )  # fmt: skip
 

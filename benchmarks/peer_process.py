@@ -1,7 +1,7 @@
 """One library behind a pipe: prepares a workload in each of its forms, and times calls of one.
 
-    python benchmarks/peer_process.py torch|onnxruntime|openvino|numpy|clblast:DRIVER|stridesmith|before|opencl:DRIVER \
-        THREADS
+    python benchmarks/peer_process.py \
+        torch|onnxruntime|openvino|numpy|metaschedule|clblast:DRIVER|stridesmith|before|opencl:DRIVER THREADS
 
 Reads one JSON object a line and answers each with one: ``{"op": "prepare", ...}`` gives for each form some elements
 of its result, by which the parent sees that all compute the same, and says why a form is missing;
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from peer_clblast import clblast_forms
 from peer_forms import Call, Forms, Job, arrays
+from peer_metaschedule import metaschedule_forms
 from peer_models import MODEL_FORMS
 from peer_numpy import numpy_forms
 from peer_onnxruntime import onnxruntime_forms
@@ -81,7 +82,7 @@ def opencl_forms(job: Job, threads: int, target: str) -> Forms:  # the driver de
 
 FORMS: dict[str, Callable[[Job, int], Forms]] = {
     "torch": torch_forms, "onnxruntime": onnxruntime_forms, "numpy": numpy_forms, "stridesmith": stridesmith_forms,
-    "before": stridesmith_forms,
+    "before": stridesmith_forms, "metaschedule": metaschedule_forms,
 }  # fmt: skip
 
 

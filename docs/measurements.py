@@ -21,7 +21,7 @@ holds that it is current; what the figures mean and how they were taken is in [p
 
 def page() -> str:
     """The whole text."""
-    return "\n".join([HEAD, *_drivers(), "", *_gpu(), "", *_winograd()]) + "\n"
+    return "\n".join([HEAD, *_drivers(), "", *_gpu(), "", *_winograd(), "", *_metaschedule()]) + "\n"
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
@@ -88,6 +88,39 @@ def _winograd() -> list[str]:
             [("x".join(map(str, shape)), f"{row['as_written_us']:.1f}", f"{row['fewer_us']:.1f}",
               f"{row['ratio']:.2f}") for shape, row in found],
         ),
+    ]
+
+
+def _metaschedule() -> list[str]:
+    """Our search and TVM's on the same shapes in the same time."""
+    rows = _rows("metaschedule.jsonl")
+    ratios = [row["ratio"] for row in rows if row["ratio"]]
+    found = []
+    for row in rows:
+        ours, its, checked = row["ours"], row["metaschedule"], row.get("checked") or {}
+        times = [row["rounds"].get(f"{name}:kernel") for name in ("stridesmith", "metaschedule")]
+        failed = {name: count for name, count in ours["failed"].items() if name not in ("infrastructure", "wrong")}
+        found.append((
+            str(row["key"]), f"{row['seconds']:g}", *(f"{statistics.median(t):.1f}" if t else "none" for t in times),
+            f"{row['ratio']:.2f}" if row["ratio"] else "none",
+            f"{ours['trials']}, {sum(failed.values())}, {ours['failed'].get('wrong', 0)}",
+            f"{its.get('rounds', 0)}, {its.get('measured', 0)}, {its.get('failed', 0)}",
+            f"{checked['wrong'] + len(checked['broken'])} of {checked['checked']}" if checked else "not looked at",
+        ))  # fmt: skip
+    cpus = ", ".join(sorted({str(row["cpu"]).strip("<>") for row in rows}))
+    head = ("shape, layout, threads", "seconds each", "ours, us", "MetaSchedule, us", "ratio",
+            "our candidates, failed, wrong", "its rounds, candidates, failed", "wrong of its fastest")  # fmt: skip
+    return [
+        "## MetaSchedule",
+        "",
+        f"{len(rows)} shapes of the suites ({cpus}), tuned by stridesmith and by MetaSchedule (apache-tvm 0.27, its TE "
+        "programs, constants in a layout of its choice) for the same seconds from the start of the process to its end, "
+        "then raced in turns; the ratio is MetaSchedule's time over ours. Both results were NumPy's before they were "
+        f"timed. {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} are faster here, the geometric mean is "
+        f"{statistics.geometric_mean(ratios):.2f}. `python benchmarks/metaschedule.py` makes the environment and the "
+        "rows.",
+        "",
+        *_table(head, found),
     ]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import lcm
 
+from .arith.intervals import nothing_known
+from .arith.simplifier import simplifier_for
 from .context import start
-from .expr import Binary, Const, Expr, Var
+from .expr import TRUE, Binary, Const, Expr, Var
 from .extents import widened
 from .ranges import preconditions
 from .stmt import PrimFunc
@@ -49,6 +51,16 @@ def ranges_of(func: PrimFunc) -> dict[Var, Range]:
         step = lcm(1, *(divisor for cond in known if (divisor := _divisor(cond, var)) is not None))
         found[var] = Range(-(-low // step) * step, high // step * step, step)
     return found
+
+
+def tell_all(func: PrimFunc) -> bool:
+    """Whether calls with any numbers of these ranges are taken, as nothing else is assumed, of two of them say."""
+    facts = nothing_known().with_bounds({var: (r.low, r.high) for var, r in ranges_of(func).items()})
+    taken = simplifier_for(facts)
+    return all(
+        taken.expr(cond) == TRUE or any(_divisor(cond, var) is not None for var in func.integers)
+        for cond in preconditions(func)
+    )
 
 
 def _divisor(cond: Expr, var: Var) -> int | None:

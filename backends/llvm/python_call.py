@@ -5,9 +5,15 @@ function of its own kind (``METH_FASTCALL``), which gets its arguments as pointe
 array structure says of them (``PyArrayObject_fields``, part of its stable ABI) with a *plan*: plain numbers that say
 what each must be.  Whatever is not exactly so, right or wrong, is declined, and nothing has happened.
 
-    plan    entry, threads, arguments, inputs among them, type, busy, begin of the record, begin of the arguments
+    plan    entry, threads, arguments, inputs among them, type, busy, begin of the record, begin of the arguments,
+            number of sizes, begin of them
     record  an address for each parameter and workspace, as the kernel wants it
-    args    for each argument: place in the record, dtype, flags, bytes, dimensions, their address, its own address
+    args    for each argument: place in the record, dtype, flags, bytes, dimensions, their address, its own address,
+            bytes of an element
+    sizes   for each number that only extents give: its value in this call, the least and the largest one, a divisor
+
+An extent is a number that the array must have, or -1 - 2k: the array gives the value of size k, or -2 - 2k: it must
+have that value.  The record has the address of the value, which the kernel reads.
 
 While the kernel runs the interpreter's lock is released, and the plan is marked as busy: a call from another thread is
 declined.  `held` marks it for who uses the kernel's memory in another way.  Where a probe shows that arrays or the
@@ -24,7 +30,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +39,7 @@ from ...ir.target import Target
 from .compile import LoadedObject, compile_object
 
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x0001, 0x0100, 0x0400  # bits of `ndarray.flags.num`
-HEAD, ENTRY = 8, 8  # words before the record, and words of an argument
+HEAD, ENTRY, SIZE = 10, 8, 4  # words before the record, of an argument and of a size
 TYPE, DATA, NDIM, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64  # offsets in the structure of an array
 SYMBOL, CLAIM, RELEASE = "stridesmith_python_call", "stridesmith_claim", "stridesmith_release"
 BUSY = 5  # the word of a plan
@@ -59,6 +64,11 @@ entry:
   %first.at = getelementptr i64, ptr %plan, i64 7
   %first.word = load i64, ptr %first.at
   %first = getelementptr i64, ptr %plan, i64 %first.word
+  %sizes.count.at = getelementptr i64, ptr %plan, i64 8
+  %sizes.count = load i64, ptr %sizes.count.at
+  %sizes.at = getelementptr i64, ptr %plan, i64 9
+  %sizes.word = load i64, ptr %sizes.at
+  %sizes = getelementptr i64, ptr %plan, i64 %sizes.word
   %enough = icmp eq i64 %count, %wanted
   br i1 %enough, label %claim, label %declined
 claim:
@@ -68,7 +78,7 @@ claim:
 next:
   %n = phi i64 [ 0, %claim ], [ %n.next, %accepted ]
   %done = icmp eq i64 %n, %count
-  br i1 %done, label %run, label %check
+  br i1 %done, label %size, label %check
 check:
   %array.at = getelementptr ptr, ptr %args, i64 %n
   %array = load ptr, ptr %array.at
@@ -105,9 +115,12 @@ check.shape:
   %array.shape = load ptr, ptr %array.shape.at
   %shape.at = getelementptr i64, ptr %this, i64 5
   %shape = load ptr, ptr %shape.at
+  %item.at = getelementptr i64, ptr %this, i64 7
+  %item = load i64, ptr %item.at
   br label %dim
 dim:
-  %d = phi i64 [ 0, %check.shape ], [ %d.next, %dim.check ]
+  %d = phi i64 [ 0, %check.shape ], [ %d.next, %dim.same ]
+  %bytes = phi i64 [ %item, %check.shape ], [ %bytes.next, %dim.same ]
   %all.dims = icmp eq i64 %d, %ndim
   br i1 %all.dims, label %take, label %dim.check
 dim.check:
@@ -115,7 +128,23 @@ dim.check:
   %array.extent = load i64, ptr %array.extent.at
   %extent.at = getelementptr i64, ptr %shape, i64 %d
   %extent = load i64, ptr %extent.at
-  %same.extent = icmp eq i64 %array.extent, %extent
+  %is.size = icmp slt i64 %extent, 0
+  br i1 %is.size, label %dim.size, label %dim.same
+dim.size:
+  %code = xor i64 %extent, -1
+  %known = and i64 %code, 1
+  %size.number = lshr i64 %code, 1
+  %value.word = mul i64 %size.number, {SIZE}
+  %value.at = getelementptr i64, ptr %sizes, i64 %value.word
+  %value.before = load i64, ptr %value.at
+  %gives = icmp eq i64 %known, 0
+  %value = select i1 %gives, i64 %array.extent, i64 %value.before
+  store i64 %value, ptr %value.at
+  br label %dim.same
+dim.same:
+  %wanted.extent = phi i64 [ %extent, %dim.check ], [ %value, %dim.size ]
+  %same.extent = icmp eq i64 %array.extent, %wanted.extent
+  %bytes.next = mul i64 %bytes, %array.extent
   %d.next = add i64 %d, 1
   br i1 %same.extent, label %dim, label %refused
 take:
@@ -127,7 +156,7 @@ take:
   %start.at = getelementptr i64, ptr %this, i64 6
   store i64 %start, ptr %start.at
   %bytes.at = getelementptr i64, ptr %this, i64 3
-  %bytes = load i64, ptr %bytes.at
+  store i64 %bytes, ptr %bytes.at
   %end = add i64 %start, %bytes
   %is.input = icmp ult i64 %n, %inputs
   br i1 %is.input, label %accepted, label %other
@@ -153,6 +182,28 @@ apart:
 accepted:
   %n.next = add i64 %n, 1
   br label %next
+size:
+  %s = phi i64 [ 0, %next ], [ %s.next, %size.check ]
+  %all.sizes = icmp eq i64 %s, %sizes.count
+  br i1 %all.sizes, label %run, label %size.check
+size.check:
+  %s.word = mul i64 %s, {SIZE}
+  %its = getelementptr i64, ptr %sizes, i64 %s.word
+  %its.value = load i64, ptr %its
+  %low.at = getelementptr i64, ptr %its, i64 1
+  %low = load i64, ptr %low.at
+  %high.at = getelementptr i64, ptr %its, i64 2
+  %high = load i64, ptr %high.at
+  %divisor.at = getelementptr i64, ptr %its, i64 3
+  %divisor = load i64, ptr %divisor.at
+  %enough.of.it = icmp sge i64 %its.value, %low
+  %not.too.much = icmp sle i64 %its.value, %high
+  %rest = urem i64 %its.value, %divisor
+  %divides = icmp eq i64 %rest, 0
+  %within = and i1 %enough.of.it, %not.too.much
+  %fits = and i1 %within, %divides
+  %s.next = add i64 %s, 1
+  br i1 %fits, label %size, label %refused
 run:
   %entry.function = load ptr, ptr %plan
   %threads.at = getelementptr i64, ptr %plan, i64 1
@@ -185,8 +236,20 @@ define void @{RELEASE}(ptr %busy) nounwind {
 """
 
 
+class Size(NamedTuple):
+    """A number that only extents give: its place in the record, and which values it may have, from 0 on."""
+
+    place: int
+    low: int
+    high: int
+    divisor: int
+
+
 class Expected(NamedTuple):
-    """An argument by position: its place in the record, and what its array must be."""
+    """An argument by position: its place in the record, and what its array must be.
+
+    An extent is a number, or the number of a size counted from the end: -1 is size 0, -2 is size 1.
+    """
 
     place: int
     shape: tuple[int, ...]
@@ -195,17 +258,19 @@ class Expected(NamedTuple):
 
 
 def native_call(
-    entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected], owner: object
-) -> Callable[..., bool] | None:
+    entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected], owner: object,
+    sizes: Sequence[Size] = (),
+) -> Callable[..., bool] | None:  # fmt: skip
     """``call(*arrays)`` that runs the kernel at `entry`, or returns False: then nothing has happened to the arrays.
 
     `arguments` are inputs, then outputs, which must share no memory with another argument; `record` has the
     addresses of all that is no argument.  `owner` keeps that memory and the code, and lives as long as the call, whose
-    `__module__` it is, the one place of such a function for an object.  None where arrays are not as expected.
+    `__module__` it is, the one place of such a function for an object.  Each of the `sizes` is an extent of an input,
+    and its values are the only ones for which arrays are taken.  None where arrays are not as expected.
     """
     if not _fits():
         return None
-    plan = _plan(entry, threads, record, arguments)
+    plan = _plan(entry, threads, record, arguments, sizes)
     _plans[id(plan)] = weakref.ref(plan, partial(_forget, id(plan)))
     made: Callable[..., bool] = _new_function(ctypes.byref(_definition()), plan, owner)
     return made
@@ -248,18 +313,29 @@ def held(call: Callable[..., bool] | None) -> Iterator[None]:
         release(busy)
 
 
-def _plan(entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected]) -> NDArray[np.int64]:
+def _plan(
+    entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected], sizes: Sequence[Size]
+) -> NDArray[np.int64]:
     inputs = sum(not argument.is_output for argument in arguments)
-    begin, shapes = HEAD + len(record), HEAD + len(record) + ENTRY * len(arguments)
+    begin = HEAD + len(record)
+    values = begin + ENTRY * len(arguments)
+    shapes = values + SIZE * len(sizes)
     plan = np.zeros(shapes + sum(len(argument.shape) for argument in arguments), np.int64)
-    plan[:HEAD] = (entry, threads, len(arguments), inputs, id(np.ndarray), 0, HEAD, begin)
+    plan[:HEAD] = (entry, threads, len(arguments), inputs, id(np.ndarray), 0, HEAD, begin, len(sizes), values)
     plan[HEAD:begin] = record
+    for number, size in enumerate(sizes):
+        here = values + SIZE * number
+        plan[here : here + SIZE] = (-1, size.low, size.high, size.divisor)
+        plan[HEAD + size.place] = plan.ctypes.data + 8 * here
+    given: set[int] = set()
     for number, argument in enumerate(arguments):
         flags = C_CONTIGUOUS | ALIGNED | (WRITEABLE if argument.is_output else 0)
-        plan[shapes : shapes + len(argument.shape)] = argument.shape
-        here, size = begin + ENTRY * number, prod(argument.shape) * argument.dtype.itemsize
-        words = (argument.place, id(argument.dtype), flags, size, len(argument.shape), plan.ctypes.data + 8 * shapes)
-        plan[here : here + len(words)] = words
+        for dim, extent in enumerate(argument.shape):
+            plan[shapes + dim] = extent if extent >= 0 else 2 * extent + (extent not in given)
+            given.add(extent)
+        here, at = begin + ENTRY * number, plan.ctypes.data + 8 * shapes
+        words = (argument.place, id(argument.dtype), flags, 0, len(argument.shape), at, 0, argument.dtype.itemsize)
+        plan[here : here + ENTRY] = words
         shapes += len(argument.shape)
     return plan
 
@@ -297,7 +373,8 @@ def _code() -> dict[str, int]:
     values = {
         "SYMBOL": SYMBOL, "CLAIM": CLAIM, "RELEASE": RELEASE,
         "DATA": DATA, "TYPE": TYPE, "NDIM": NDIM, "SHAPE": SHAPE, "DTYPE": DTYPE, "FLAGS": FLAGS,
-        "ENTRY": ENTRY, "SAVE": _function("PyEval_SaveThread"), "RESTORE": _function("PyEval_RestoreThread"),
+        "ENTRY": ENTRY, "SIZE": SIZE,
+        "SAVE": _function("PyEval_SaveThread"), "RESTORE": _function("PyEval_RestoreThread"),
         "INCREASE": _function("Py_IncRef"), "TRUE": id(True), "FALSE": id(False),
     }  # fmt: skip
     text = TEXT

@@ -10,25 +10,31 @@ The test stands as far outside as the variables of the strengthened condition
 allow, but within the loops over work-items that share memory: no barrier stands in
 a condition, and no reduction of a subgroup in one that its items disagree about.  In
 the edge, what it says about outer variables often fixes them, and the extents become
-constants.  A loop over which a condition ranges alone is split in two or three loops
-instead, unless its lanes are masked.  Conditions inside of values stay: they choose a
-value, they do not skip work.
+constants; where they do not, as the extent is not known, there is a version for each
+number of iterations that are left; for vectors, for each number of vectors, of which the
+last one alone is masked, or runs lane by lane.  A loop over which a condition ranges
+alone is split in two or three loops instead, unless its lanes are masked.  Conditions
+inside of values stay: they choose a value, they do not skip work.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ...ir import dtypes
 from ...ir.arith.intervals import Facts, Interval, nothing_known
-from ...ir.arith.linear import variables_of
+from ...ir.arith.linear import add, shared_form, variables_of
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.arith.statements import NOTHING, simplify_stmt
 from ...ir.context import map_with_facts
-from ...ir.expr import TRUE, Const, Expr, Load, Var, as_int
+from ...ir.expr import TRUE, Binary, Const, Expr, Load, Var, as_int, const, substitute
 from ...ir.node import children, rebuild, remembered, walk
 from ...ir.passes.loop_extents import is_masked, restrict, trim_loops
 from ...ir.stmt import For, If, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
+
+Cut = frozenset[tuple[Expr, int]]
+_NONE: frozenset[Cut] = frozenset()
 
 SPLITTABLE = ("serial", "unrolled", "vectorized")
 
@@ -36,7 +42,21 @@ SPLITTABLE = ("serial", "unrolled", "vectorized")
 def partition_loops(stmt: Stmt, strict: bool = False) -> Stmt:
     """Peel the annotated loops; the annotation goes."""
     facts = nothing_known(strict)
-    return _clean(_partition(trim_loops(stmt, facts), facts, None, frozenset()))
+    return _clean(_partition(trim_loops(stmt, facts), facts, None, _NOWHERE))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What was decided further outside: conditions over `late` have not been looked at yet, and `cut` are denied.
+
+    A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.
+    """
+
+    late: frozenset[Var] = frozenset()
+    cut: frozenset[Cut] = frozenset()
+
+
+_NOWHERE = _Place()
 
 
 @remembered
@@ -51,21 +71,22 @@ def is_peeled(loop: For) -> bool:
     return dict(loop.annotations).get("peel") is True
 
 
-def _partition(stmt: Stmt, facts: Facts, around: For | None, late: frozenset[Var]) -> Stmt:
-    """`stmt` is the body of the loop `around`, or the whole; conditions over `late` have not been looked at yet."""
+def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> Stmt:
+    """`stmt` is the body of the loop `around`, or the whole."""
     if around is not None:
-        late |= {around.var}
+        place = replace(place, late=place.late | {around.var})
         if _meets(stmt) or around.reduces:
-            return _descend(stmt, facts, late)
-    cond = None if around is None or is_masked(around) else _choose(stmt, facts, around, late)
-    if cond is not None:
-        versions = []
-        for truth in (True, False):
-            inside = facts.assuming(cond, truth)
-            version = trim_loops(simplify_stmt(stmt, inside), inside)
-            versions.append(_partition(version, inside, around, late))
-        return If(cond, *versions)
-    return _descend(stmt, facts, frozenset())
+            return _descend(stmt, facts, place)
+    found = None if around is None or is_masked(around) else _choose(stmt, facts, around, place)
+    if found is None:
+        return _descend(stmt, facts, replace(place, late=frozenset()))
+    cond, cut = found
+    versions = []
+    for truth, there in ((True, place), (False, replace(place, cut=place.cut | cut))):
+        inside = facts.assuming(cond, truth)
+        version = trim_loops(simplify_stmt(stmt, inside), inside)
+        versions.append(NOTHING if version == NOTHING else _partition(version, inside, around, there))
+    return If(cond, versions[0], None if versions[1] == NOTHING else versions[1])
 
 
 @remembered
@@ -76,26 +97,57 @@ def _meets(stmt: Stmt) -> bool:
     return any(_meets(child) for child in children(stmt) if isinstance(child, Stmt))
 
 
-def _descend(stmt: Stmt, facts: Facts, late: frozenset[Var]) -> Stmt:
+def _descend(stmt: Stmt, facts: Facts, place: _Place) -> Stmt:
     if isinstance(stmt, For):
-        return _loop(stmt, facts, late)
-    return map_with_facts(stmt, facts, lambda child, inside: _descend(child, inside, late))
+        return _loop(stmt, facts, place)
+    return map_with_facts(stmt, facts, lambda child, inside: _descend(child, inside, place))
 
 
-def _choose(stmt: Stmt, facts: Facts, around: For, late: frozenset[Var]) -> Expr | None:
-    """The first strengthened condition over a variable of `late` that decides something in `stmt`."""
+def _choose(stmt: Stmt, facts: Facts, around: For, place: _Place) -> tuple[Expr, frozenset[Cut]] | None:
+    """The first strengthened condition over a variable of `late` that decides something in `stmt`.
+
+    Where it fails the tile is cut, which is not asked again; a vector of it that has no lane left is cut off as well.
+    """
     if not is_peeled(around) and not _peels(stmt):
         return None
-    for edge in edges(stmt, facts):
-        if not edge.guards_statement or late.isdisjoint(variables_of(edge.cond)):
-            continue
+    found = [edge for edge in edges(stmt, facts)
+             if edge.guards_statement and not place.late.isdisjoint(variables_of(edge.cond))]  # fmt: skip
+    whole = [(edge, _cut(edge)) for edge in found]
+    parts = [(part, _NONE) for edge in found if (part := _first_lanes(edge)) is not None]
+    for edge, cut in (*((e, c) for e, c in whole if not c or not c <= place.cut), *parts):
         strong = _strong(edge, around)
-        if strong is None or late.isdisjoint(variables_of(strong)):
+        if strong is None or place.late.isdisjoint(variables_of(strong)):
             continue
         decided = simplifier_for(facts).expr(strong)
         if not isinstance(decided, Const):
-            return decided
-    return None
+            return decided, cut
+    return next(((edge.cond, _NONE) for edge in found if _is_around(edge, stmt, facts)), None)
+
+
+def _cut(edge: Edge) -> frozenset[Cut]:
+    """Where a condition is over lanes of vectors, what it compares these with, but for constants; nothing elsewhere."""
+    lanes = {loop.var for loop in edge.loops if loop.kind == "vectorized"}
+    cond = edge.cond
+    if lanes.isdisjoint(variables_of(cond)) or not isinstance(cond, Binary) or cond.a.dtype != dtypes.INDEX:
+        return _NONE
+    terms, inner = add(shared_form(cond.a), shared_form(cond.b), -1)[0], {loop.var for loop in edge.loops}
+    return frozenset((frozenset((a, k) for a, k in terms.items() if inner.isdisjoint(variables_of(a))),))
+
+
+def _first_lanes(edge: Edge) -> Edge | None:
+    """The condition of the first lanes of vectors, without which such a vector has no work; None without any."""
+    lanes = {loop.var: const(0, loop.var.dtype) for loop in edge.loops if loop.kind == "vectorized"}
+    if lanes.keys().isdisjoint(variables_of(edge.cond)):
+        return None
+    outer = tuple(loop for loop in edge.loops if loop.var not in lanes)
+    return replace(edge, cond=substitute(edge.cond, lanes), loops=outer)
+
+
+def _is_around(edge: Edge, stmt: Stmt, facts: Facts) -> bool:
+    """Whether all of a statement stands under a condition that no loop in it changes."""
+    if not edge.may_move or not variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
+        return False
+    return trim_loops(simplify_stmt(stmt, outside := facts.assuming(edge.cond, False)), outside) == NOTHING
 
 
 def _strong(edge: Edge, around: For) -> Expr | None:
@@ -113,14 +165,51 @@ def _strong(edge: Edge, around: For) -> Expr | None:
     return strong
 
 
-def _loop(loop: For, facts: Facts, late: frozenset[Var]) -> Stmt:
+def _loop(loop: For, facts: Facts, place: _Place) -> Stmt:
     inside = facts.looping(loop.var, loop.extent)
     splits = is_peeled(loop) and loop.kind in SPLITTABLE and not is_masked(loop)
     pieces = _pieces(loop, inside) if splits else None
     if pieces is None:
-        return replace(loop, body=_partition(loop.body, inside, loop, late))
+        whole = _whole_vectors(loop, facts, inside)
+        if whole is not None:
+            last, edge = as_int(loop.extent) - 1, replace(loop, body=_with_cut_vectors(loop.body))
+            both = [(loop, (0, whole - 1)), (edge, (whole, last))]
+            cut = [simplify_stmt(restrict(part, piece), facts) for part, piece in both if piece[0] <= piece[1]]
+            return seq([_descend(part, facts, place) for part in cut])
+        return replace(loop, body=_partition(loop.body, inside, loop, place))
     parts = [trim_loops(simplify_stmt(restrict(loop, piece), facts), facts) for piece in pieces]
-    return seq([_descend(p, facts, late) for p in parts if p != NOTHING])
+    return seq([_descend(p, facts, place) for p in parts if p != NOTHING])
+
+
+def _whole_vectors(loop: For, facts: Facts, inside: Facts) -> int | None:
+    """For an unrolled loop over vectors how many of them, from the first, are known to have all lanes.
+
+    None where there is no such vector that is to be peeled.
+    """
+    if loop.kind != "unrolled" or not isinstance(loop.extent, Const) or not _peels(loop.body):
+        return None
+    strong: list[Expr] = []
+    for edge in edges(loop.body, inside):
+        used = variables_of(edge.cond)
+        lanes = any(inner.kind == "vectorized" and is_peeled(inner) and inner.var in used for inner in edge.loops)
+        if edge.guards_statement and lanes and loop.var in used and (cond := _strong(edge, loop)) is not None:
+            strong.append(cond)
+    if not strong:
+        return None
+    holds = simplifier_for(facts).expr
+    for value in range(as_int(loop.extent)):
+        given = {loop.var: const(value, loop.var.dtype)}
+        if any(holds(substitute(cond, given)) != TRUE for cond in strong):
+            return value
+    return as_int(loop.extent)
+
+
+def _with_cut_vectors(stmt: Stmt) -> Stmt:
+    """The statement in which vectors are not peeled."""
+    below: Stmt = rebuild(stmt, lambda child: _with_cut_vectors(child) if isinstance(child, Stmt) else child)
+    if isinstance(below, For) and below.kind == "vectorized":
+        return replace(below, annotations=tuple(a for a in below.annotations if a[0] != "peel"))
+    return below
 
 
 def _pieces(loop: For, inside: Facts) -> list[Interval] | None:

@@ -53,6 +53,7 @@ from .masks import is_inside, is_lane_condition, is_safe, without_mask
 from .scopes import loop_facts
 
 UNROLLED_LANES = 64
+MOST_TESTS = 2  # of whole vectors for one loop, a choice
 
 
 class _NotVector(Exception):
@@ -103,24 +104,27 @@ def _guard(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
     return _version(result, facts, loop_facts(facts, result))
 
 
-def _version(loop: For, facts: Facts, inside: Facts) -> Stmt:
-    """The loop in as many versions as it takes for each to have no condition on the lanes."""
+def _version(loop: For, facts: Facts, inside: Facts, tests: int = MOST_TESTS) -> Stmt:
+    """The loop in as many versions as it takes for each to have no condition on the lanes, of at most so many tests.
+
+    Where more are needed, as the extent is not known, the last version runs lane by lane.
+    """
     for edge in edges(loop.body, inside):
         if loop.var not in variables_of(edge.cond):
             continue
         cond = strengthen(edge, {loop.var, *(item.var for item in edge.loops)})
-        if cond is not None:
-            return If(cond, *(_again(loop, facts.assuming(cond, truth)) for truth in (True, False)))
+        if cond is not None and tests:
+            return If(cond, *(_again(loop, facts.assuming(cond, truth), tests - 1) for truth in (True, False)))
         pieces = _pieces(loop, edge)
         if pieces is None:
             return by_lane(loop)
-        return seq([_again(restrict(loop, piece), facts) for piece in pieces])
+        return seq([_again(restrict(loop, piece), facts, tests) for piece in pieces])
     return loop
 
 
-def _again(loop: For, facts: Facts) -> Stmt:
+def _again(loop: For, facts: Facts, tests: int = MOST_TESTS) -> Stmt:
     version = trim_loops(simplify_stmt(loop, facts), facts)
-    return _version(version, facts, loop_facts(facts, version)) if isinstance(version, For) else version
+    return _version(version, facts, loop_facts(facts, version), tests) if isinstance(version, For) else version
 
 
 def _pieces(loop: For, edge: Edge) -> list[Interval] | None:

@@ -212,6 +212,28 @@ def _conv(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result
     return [_node("ConvOfBytes", node, result, inputs, {"fill": x.zero})]
 
 
+def _conv_transpose(
+    graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result
+) -> list[Node] | None:  # fmt: skip
+    """Transposed convolutions, whose zero point the program takes care of: not every place meets all weights."""
+    x, w = _bytes_of(graph, node.inputs[0], made_by), graph.quantised.get(node.inputs[1])
+    groups = int(node.values.get("group", 1))
+    if x is None or w is None or w.data.ndim < 3:
+        return None
+    weights, scale, bias = _folded(w, 1), _along(w, 1), _bias(graph, node, 2)
+    channels = groups * w.data.shape[1]
+    if weights is None or scale is None or bias is None or bias.size not in (1, channels):
+        return None
+    scale = np.tile(scale, groups) if scale.size > 1 else scale
+    rows = np.abs(weights.astype(np.float64)).reshape(groups, -1, w.data.shape[1], math.prod(w.data.shape[2:]))
+    scaled = _scaled(x.scale * scale, bias, result)
+    if scaled is None or _reach(graph, x, rows.sum(axis=(1, 3)), scaled) > MOST:
+        return None
+    vectors = _epilogue(NOTHING, scaled, channels)
+    inputs = [x.tensor, _constant(graph, node, weights), *_named(graph, node, vectors)]
+    return [_node("ConvTransposeOfBytes", node, result, inputs, {"fill": x.zero})]
+
+
 def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> list[Node] | None:
     """Products with constant weights, and such of two tensors, whose zero points are both known."""
     values = node.values
@@ -415,6 +437,7 @@ def _constant(graph: Graph, node: Node, value: Array) -> str:
 
 _REWRITES: Mapping[str, Rewrite] = {
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     **dict.fromkeys(("MatMul", "Gemm"), _matmul),
     **dict.fromkeys(MOVING, _moved),
     **dict.fromkeys(SCALED, _scaled_alone),

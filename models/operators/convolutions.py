@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...ir.dtypes import is_float
@@ -85,11 +85,14 @@ def _conv(site: Site) -> Built:
     return [site.operator(made.script(site.dtype()), [0, 1, *inputs])]
 
 
-def _conv_transpose(site: Site) -> Built:
-    """A transposed convolution; where the output's shape is given, it says how much is cut off in all."""
+def transposed(site: Site) -> Transposed | None:
+    """A node's transposed convolution; where the output's shape is given, it says how much is cut off in all.
+
+    None in more dimensions than three.
+    """
     x, w, outs = site.shape(0), site.shape(1), site.result().shape[2:]
     rank = len(outs)
-    if rank not in SPACE or not is_float(site.dtype()):
+    if rank not in SPACE:
         return None
     windows = geometry(site, w[2:])
     cuts, auto = windows.front, site.attribute("auto_pad", "NOTSET")
@@ -102,11 +105,18 @@ def _conv_transpose(site: Site) -> Built:
         total = [max(0, t) for t in total]
         cuts = tuple(t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total)
     groups = site.attribute("group", 1)
-    made = Transposed(
+    return Transposed(
         x[0], x[1], w[1] * groups, SPACE[rank], x[2:], windows.taps, windows.strides, cuts, outs, windows.dilations,
-        groups, site.has(2), f"nc{SPACE[rank]}",
+        groups, layout=f"nc{SPACE[rank]}",
     )  # fmt: skip
-    text = made.script(f"conv{rank}d_transpose", precision(site.dtype()))
+
+
+def _conv_transpose(site: Site) -> Built:
+    made = transposed(site) if is_float(site.dtype()) else None
+    if made is None:
+        return None
+    made = replace(made, bias=site.has(2))
+    text = made.script(f"conv{len(made.space)}d_transpose", precision(site.dtype()))
     return [site.operator(text, [0, 1, *([2] if site.has(2) else [])])]
 
 

@@ -15,17 +15,18 @@ where halves are rounded to the even neighbour.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...ir.dtypes import int_range
+from ...space.workloads.conv_transpose import Transposed
 from ...space.workloads.depthwise import DepthwiseConv2d
 from ...space.workloads.precision import Precision, plain
 from ...space.workloads.text import Program, element, literal
 from ..network import Array
-from .convolutions import CONVOLUTIONS, SPACE, geometry
+from .convolutions import CONVOLUTIONS, SPACE, geometry, transposed
 from .graph import OWN_DOMAIN
 from .pointwise import broadcast
 from .site import Builder, Built, Site, letters
@@ -58,9 +59,12 @@ class Epilogue:
             named["zero"] = np.full(1, self.zero, np.int32)
         return {name: np.ascontiguousarray(v) for name, v in named.items() if v is not None}
 
-    def text(self, at: str) -> str:
-        """The result of the sum ``{v}`` as script text; `at` is the iterator over the channels."""
-        value = f"({{v}} + shift[{at}])" if self.shift is not None else "{v}"
+    def text(self, at: str, shift_at: str = "") -> str:
+        """The result of the sum ``{v}`` as script text; `at` is the iterator over the channels.
+
+        A shift that differs between places, too, is read at `shift_at`.
+        """
+        value = f"({{v}} + shift[{shift_at or at}])" if self.shift is not None else "{v}"
         if self.dtype == "int32":
             return value
         value = f"T.Cast('float32', {value})"
@@ -145,9 +149,53 @@ def convolution(site: Site, weights: Array, fill: int, epilogue: Epilogue, into:
     return [site.operator(program.text(), [0, *names], into)]
 
 
-def _steps(epilogue: Epilogue, at: str) -> list[tuple[str, str]]:
-    text = epilogue.text(at)
+def _steps(epilogue: Epilogue, at: str, shift_at: str = "") -> list[tuple[str, str]]:
+    text = epilogue.text(at, shift_at)
     return [] if text == "{v}" else [("finish", text)]
+
+
+def transposed_convolution(site: Site, weights: Array, zero: int, epilogue: Epilogue) -> Built:
+    """A transposed convolution of bytes that are counted from `zero`, and what becomes of it.
+
+    The sum reads 0 between the elements that it spreads, so that products with it can be left out.  What it lacks then,
+    ``-zero`` times the sum of the weights that meet an element, is a constant for each channel and each place; along a
+    dimension in which it repeats after a stride, for each place of a stride.
+    """
+    made = transposed(site)
+    if made is None or site.dtype() not in BYTES:
+        return None
+    own = weights.astype(np.int64).reshape(made.groups, -1, *weights.shape[1:]).sum(axis=1)
+    lacks = own.reshape(made.co, *made.taps) * -zero
+    place = ["vco{i}"]
+    for d, a in enumerate(made.space):
+        met = _met(made, d)
+        step = made.strides[d]
+        repeats = all(np.array_equal(row, met[at % step]) for at, row in enumerate(met))
+        lacks = np.moveaxis(np.tensordot(lacks, met[:step] if repeats else met, axes=(1 + d, 1)), -1, 1 + d)
+        place.append(f"vo{a}{{i}} % {step}" if repeats and step > 1 else "0" if repeats else f"vo{a}{{i}}")
+    if np.any(lacks):
+        shift = np.zeros(made.co, np.int32) if epilogue.shift is None else epilogue.shift
+        epilogue = replace(epilogue, shift=(lacks + shift.reshape(-1, *[1] * len(made.space))).astype(np.int32))
+    else:
+        place = place[:1]
+    program = Program(f"conv{len(made.space)}d_transpose_of_bytes", Precision(site.dtype(), "int32", epilogue.dtype))
+    program.inputs([("x", site.shape(0))])
+    program.inputs([("w", weights.shape)], str(weights.dtype))
+    for name, vector in epilogue.vectors().items():
+        program.inputs([(name, vector.shape)], str(vector.dtype))
+    program.output("y", site.result().shape)
+    made.write(program, _steps(epilogue, "vco{i}", ", ".join(place)))
+    names = [site.new_constant(array) for array in (weights, *epilogue.vectors().values())]
+    return [site.operator(program.text(), [0, *names])]
+
+
+def _met(made: Transposed, d: int) -> Array:
+    """Which taps meet an element at each place of a dimension: a row of ones and zeros for each."""
+    taps = np.arange(made.taps[d]) * made.dilations[d]
+    places = np.arange(made.outs[d])[:, None] + made.cuts[d] - taps
+    inside = (places >= 0) & (places < made.sizes[d] * made.strides[d])
+    found: Array = (inside & (places % made.strides[d] == 0)).astype(np.int64)
+    return found
 
 
 @dataclass(frozen=True)
@@ -373,6 +421,8 @@ def _sum_of_bytes(site: Site) -> Built:
     weights = site.constant(1)
     if site.node.op == "ConvOfBytes":
         return None if weights is None else convolution(site, weights, values["fill"], epilogue)
+    if site.node.op == "ConvTransposeOfBytes":
+        return None if weights is None else transposed_convolution(site, weights, values["fill"], epilogue)
     a, b = (Factor(at, site.shape(at), site.dtype(at), values[z]) for at, z in ((0, "fill"), (1, "other")))
     sums = None if weights is None else weights.astype(np.int32).sum(axis=-2, dtype=np.int32)
     return product(site, a, b, sums, epilogue)
@@ -384,5 +434,6 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "QLinearConv"): _qlinear_conv,
     ("", "QLinearMatMul"): _qlinear_matmul,
     (OWN_DOMAIN, "ConvOfBytes"): _sum_of_bytes,
+    (OWN_DOMAIN, "ConvTransposeOfBytes"): _sum_of_bytes,
     (OWN_DOMAIN, "MatMulOfBytes"): _sum_of_bytes,
 }

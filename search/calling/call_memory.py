@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ...backends.artifact import Argument
 from ...backends.data import Array
-from ...backends.executable import Executable, numpy_dtype
-from ...backends.llvm.python_call import Expected
+from ...backends.executable import Executable
+from ...backends.llvm.python_call import Expected, Size
 from ...backends.memory import zeros
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class CallMemory(ABC):
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
         """One call that writes into `outputs` (parameter number and physical array)."""
 
-    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
+    def direct(self, arguments: Sequence[Expected], sizes: Sequence[Size] = ()) -> Callable[..., bool] | None:
         """A shorter way for arrays that need no conversion, where there is one: see `python_call.native_call`."""
         return None
 
@@ -52,14 +52,10 @@ class _InPlace(CallMemory):
         self._workspaces = self._workspaces or self._new_workspaces()
         self._executable.call(self._record(self._workspaces))
 
-    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
+    def direct(self, arguments: Sequence[Expected], sizes: Sequence[Size] = ()) -> Callable[..., bool] | None:
         """A native call with workspaces of its own: another thread may use the kernel's meanwhile."""
-        arguments = [
-            Expected(index, argument.physical_shape, numpy_dtype(argument.dtype), argument.is_output)
-            for index, argument in (*inputs, *outputs)
-        ]
         workspaces = self._new_workspaces()
-        return self._executable.native_call(self._record(workspaces), arguments, workspaces)
+        return self._executable.native_call(self._record(workspaces), arguments, workspaces, sizes)
 
     def _new_workspaces(self) -> list[Array]:
         return [zeros(memory.nbytes) for memory in self._executable.workspaces]

@@ -19,15 +19,16 @@ from ...backends.artifact import OPEN, Argument
 from ...backends.data import Array, arguments_of, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
 from ...backends.kernel import compile_lowered, load_artifact
+from ...backends.llvm.python_call import Expected, Size
 from ...errors import BadRecord, UsageError, did_you_mean
 from ...forks import renewed_in_children
 from ...ir.analysis import count_flops
-from ...ir.expr import Expr
 from ...ir.layout.layout import Layout
 from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES
 from ...ir.ranges import Values, alone_in, fixed, valued, values_of
 from ...ir.script.programs import Program
+from ...ir.size_ranges import ranges_of, tell_all
 from ...ir.text import extents_text
 from ...space.interface import PACKED_AHEAD
 from ...space.schedule import Schedule
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SHAPES = 32
-"""Of which a kernel of many shapes keeps what calls need, a choice."""
+SHAPES, MOST_SHAPES = 32, 4096
+"""Of which a kernel of many shapes keeps kernels of one, and what allocates a result: choices."""
 
 
 def load(
@@ -202,13 +203,16 @@ class Kernel:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
-        converts = any(
+        self._converts = any(
             a.is_scalar or a.dtype in (*BITS, *HALF_BYTES) or self._packs(a) for _, a in self._inputs
         )
-        converts |= any(OPEN in a.physical_shape for a in self.signature)
-        given = self._as_given(self._inputs), self._as_given(self._outputs)
-        self._direct = None if converts else self._memory.direct(*given)
-        new = [partial(np.zeros, a.physical_shape, numpy_dtype(a.dtype)) for _, a in given[1]]
+        is_open = any(OPEN in a.physical_shape for a in self.signature)
+        given = self._as_given(self._outputs)
+        self._direct = None if self._converts or is_open else self._memory.direct(
+            [Expected(number, a.physical_shape, numpy_dtype(a.dtype), a.is_output)
+             for number, a in (*self._as_given(self._inputs), *given)]
+        )  # fmt: skip
+        new = [partial(np.zeros, a.physical_shape, numpy_dtype(a.dtype)) for _, a in given]
         self._new = new[0] if len(new) == 1 else None
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
@@ -407,8 +411,9 @@ class RangedKernel(Kernel):
 
     A call reads the integers from the extents of its arrays and from its scalars.  What is wrong with them, among each
     other or with what the program assumes, is one sentence: WrongSizes, a ValueError.  Outputs that are not given are
-    allocated, where inputs say how large they are.  The kernels of the shapes that came last are kept, which have
-    temporaries of their own, so that a shape that comes again is called as a kernel of this shape alone is.
+    allocated, where inputs say how large they are.  Where extents are sizes and numbers a call of any shape is as
+    direct as one of a kernel of this shape.  Else, and for `at`, the kernels of the shapes that came last are kept,
+    which have temporaries of their own.
     """
 
     def __init__(
@@ -422,18 +427,66 @@ class RangedKernel(Kernel):
         super().__init__(executable, arguments_of(func), interface, packed)
         self.given = given
         self._func = func
-        self._known: OrderedDict[tuple[object, ...], Kernel] = OrderedDict()
-        named = {a.name for _, a in self._inputs}
-        alone = {alone_in(e) for b in func.buffers if b.name in named for e in b.extents if isinstance(e, Expr)}
-        self._by_inputs = all(v in alone for v in func.integers)  # so that shapes of inputs tell a call apart
+        self._known: OrderedDict[tuple[int, ...], Kernel] = OrderedDict()  # by the values of integers
+        self._called: dict[tuple[object, ...], Kernel] = {}  # by the extents of all arrays and the values of scalars
+        self._allocates: dict[tuple[int, ...], Callable[[], Array]] = {}  # results by the shape of the input that tells
+        integers, shaped = set(func.integers), {b.name: {alone_in(e) for e in b.extents} for b in func.buffers}
+        self._telling = next((n for n, (_, a) in enumerate(self._inputs) if integers <= shaped.get(a.name, set())), -1)
+        self._short = None if self._telling < 0 or len(self._outputs) != 1 else self._any_shape()
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
-        if out is None and self._by_inputs:
-            kernel = self._known.get(tuple([getattr(array, "shape", None) for array in inputs]))
-            if kernel is not None:
-                return kernel(*inputs)
+        if self._short is not None:
+            result: Array | Sequence[Array] | None
+            try:
+                result = self._allocates[inputs[self._telling].shape]() if out is None else out
+            except (KeyError, IndexError, AttributeError, TypeError):
+                result = self._allocated(inputs)
+            if result is not None and self._short(*inputs, result):
+                return result
         return self._of_call(inputs, out)(*inputs, out=out)
+
+    def _any_shape(self) -> Callable[..., bool] | None:
+        """A native call for all shapes, where the ranges of sizes say all that is to be checked of a call."""
+        func = self._func
+        if self._converts or func.scalars != func.sizes or not tell_all(func):
+            return None
+        arguments: list[Expected] = []
+        for number, a in (*self._as_given(self._inputs), *self._as_given(self._outputs)):
+            shape = self._numbered(a)
+            if shape is None:
+                return None
+            arguments.append(Expected(number, shape, numpy_dtype(a.dtype), a.is_output))
+        ranges = ranges_of(func)
+        self._ranges = [ranges[var] for var in func.sizes]
+        self._told, self._wanted = arguments[self._telling].shape, (arguments[-1].shape, arguments[-1].dtype)
+        sizes = enumerate(self._ranges, len(func.params))
+        return self._memory.direct(arguments, [Size(place, max(r.low, 0), r.high, r.step) for place, r in sizes])
+
+    def _numbered(self, argument: Argument) -> tuple[int, ...] | None:
+        """The extents of an argument, -1 for the first size, -2 for the second; None for one that is neither."""
+        extents = next(b.extents for b in self._func.buffers if b.name == argument.name)
+        if self._func.layout_of(argument.name) is not None:
+            return argument.physical_shape
+        found = [e if isinstance(e, int) else alone_in(e) for e in extents]
+        if None in found:
+            return None
+        return tuple(e if isinstance(e, int) else -1 - self._func.sizes.index(e) for e in found if e is not None)
+
+    def _allocated(self, inputs: tuple[Array, ...]) -> Array | None:
+        """A result for these inputs, and from now on for those of this shape; None where they are not taken."""
+        shape = getattr(inputs[self._telling], "shape", None) if self._telling < len(inputs) else None
+        if not isinstance(shape, tuple) or len(shape) != len(self._told):
+            return None
+        values = {e: size for e, size in zip(self._told, shape, strict=True) if e < 0}
+        if not all(values[-1 - size] in numbers for size, numbers in enumerate(self._ranges)):
+            return None
+        if len(self._allocates) >= MOST_SHAPES:
+            self._allocates.clear()
+        wanted, dtype = self._wanted
+        new = partial(np.zeros, tuple(e if e >= 0 else values[e] for e in wanted), dtype)
+        self._allocates[shape] = new
+        return new()
 
     def at(self, **sizes: int) -> Kernel:
         """The kernel of one shape, by the values of the program's integers.  Raises WrongSizes."""
@@ -477,12 +530,17 @@ class RangedKernel(Kernel):
         plain = [b.name for b in self._func.buffers if b.name in arrays and self._func.layout_of(b.name) is None]
         shapes = {name: arrays[name].shape for name in plain}
         scalars = {v.name: int(arrays[v.name][0]) for v in self._func.integers if v.name in arrays}
-        values = values_of(self._func, shapes, scalars)
-        return self._of(values, tuple(array.shape for _, array in taken))
+        key = (*shapes.values(), *scalars.values())
+        kernel = self._called.get(key)
+        if kernel is None:
+            kernel = self._of(values_of(self._func, shapes, scalars))
+            with self._lock:
+                self._called[key] = kernel
+        return kernel
 
-    def _of(self, values: Values, key: tuple[object, ...] | None = None) -> Kernel:
-        """The kernel of these values, kept by its inputs' shapes where these tell calls apart, else by the values."""
-        key = key if key is not None and self._by_inputs else tuple(values.values())
+    def _of(self, values: Values) -> Kernel:
+        """The kernel of these values, one of those that are kept."""
+        key = tuple(values[v] for v in self._func.integers)
         with self._lock:
             kernel = self._known.get(key)
             if kernel is None:
@@ -495,6 +553,7 @@ class RangedKernel(Kernel):
                 kernel.about = self.about
                 if len(self._known) > SHAPES:
                     self._known.popitem(last=False)
+                    self._called.clear()
             return kernel
 
     def _fitting(self, argument: Argument, value: object) -> Array:

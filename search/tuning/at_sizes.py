@@ -6,16 +6,16 @@ Its samples are geometric means over these sizes, each with its share of all dra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ...errors import UsageError
 from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
 from ..tasks.task import Task
-from ..workers.protocol import Compiled, Failed, Measured, Race, Raced, Verified, Verify
-from .sizes import Likely, Point, checked_ranges, drawn, likely_of, takes
+from ..workers.protocol import Compiled, Failed, Job, Measured, Race, Raced, Reply, Verify
+from .sizes import Likely, Point, checked_ranges, drawn, likely_of, takes, with_small
 
 if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc
@@ -25,8 +25,13 @@ FRESH, FRESH_FROM = 4, 1000  # sizes that nothing has measured, and the number o
 LIKELY = "likely"  # among a record's versions: what was said of its sizes
 LONGEST = 200  # characters of that
 
-Do = Callable[[Race], Raced | Failed]
-Check = Callable[[Verify], Verified | Failed]
+R = TypeVar("R", bound=Reply)
+
+
+class Do(Protocol):
+    """What is done with a job, which gives its reply."""
+
+    def __call__(self, job: Job[R], /) -> R | Failed: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Sizes:
             raise UsageError(f"nothing within the ranges of {work} meets what the program assumes")
         if len(_text(likely)) > LONGEST:
             raise UsageError(f"what --likely says has more than {LONGEST} characters, which a record does not hold")
-        return Sizes(task, ranges, likely, tuple(points))
+        return Sizes(task, ranges, likely, tuple(with_small(work.func, ranges, own, points)))
 
     @staticmethod
     def stored(task: Task, versions: Mapping[str, str]) -> Sizes:
@@ -103,14 +108,14 @@ class Sizes:
             for number in range(len(entries))
         ]
 
-    def wrong(self, check: Check, kernel: Compiled, func: PrimFunc, seed: int) -> Failed | None:
+    def wrong(self, do: Do, kernel: Compiled, func: PrimFunc, seed: int) -> Failed | None:
         """Why a kernel of many shapes is not right at both ends of the ranges, and at sizes that nothing measures."""
         known = [point.values for point in self.points]
         ends = [Point({name: numbers.ends[end] for name, numbers in self.ranges.items()}) for end in (0, -1)]
         fresh = drawn(self.task.work.func, self.ranges, {}, FRESH, skip=FRESH_FROM)
         for point in (*ends, *fresh):
             if point.values not in known and takes(self.task.work.func, point.values):
-                reply = check(Verify(kernel=at_point(kernel, func, point), work=self.at(point).name, seed=seed))
+                reply = do(Verify(kernel=at_point(kernel, func, point), work=self.at(point).name, seed=seed))
                 if isinstance(reply, Failed):
                     return Failed(status=reply.status, message=f"at {point}: {reply.message}")
         return None

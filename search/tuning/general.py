@@ -5,9 +5,11 @@ Most steps say nothing of extents, and are taken over; of those that do
     split([8, 16])                 is split([None, 16]), which rounds up
     transform_layout(..., shape)   has the least shape that holds the image, in multiples of the tiles that follow
     fuse(j, i), i an expression    is reorder(i, j), fuse(i, j), as the outermost alone may be one
+    fuse(j, i, k), k one as well   is reorder(i, j, k), fuse(i, j), and reorder(i, k) alone without j
 
-Names that differ from there on are followed.  A step without which the program is slower alone is left out where it is
-refused; all proofs are made again, for all values.
+What divides one shape does not divide all: at conditions that cut the last tile of an unknown extent whole tiles are
+peeled, and lanes of vectors masked.  Names that differ from there on are followed.  A step without which the program
+is slower alone is left out where it is refused; all proofs are made again, for all values.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from ...ir.expr import Const
+from ...ir.expr import Const, conjuncts, free_variables, substitute
 from ...ir.layout.index_map import IndexMap
-from ...ir.stmt import PrimFunc
+from ...ir.stmt import Block, PrimFunc, walk_stmts
+from ...ir.target import Target
 from ...space.errors import ScheduleError
 from ...space.primitives.buffers import buffer_of
 from ...space.schedule import ODD_ARGUMENTS, Schedule
-from ...space.tree import find_loop
+from ...space.tree import find_loop, loops_above
 
 Step = list[Any]
 
@@ -33,8 +36,8 @@ DISPENSABLE = frozenset((
 """Primitives that change nothing that later steps name."""
 
 
-def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc) -> Schedule:
-    """The schedule of `func` that a trace of it as it is for one shape, `fixed`, becomes.
+def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Target) -> Schedule:
+    """The schedule of `func` for a target that a trace of it as it is for one shape, `fixed`, becomes.
 
     Raises ScheduleError, of the first step that is refused in every form.
     """
@@ -53,7 +56,25 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc) -> Schedule:
                 raise
             continue
         renamed.update(_pairs(before, after))
+    for name, key in _edges(made.func, target):
+        made.annotate(name, key, True)
     return made
+
+
+def _edges(func: PrimFunc, target: Target) -> Iterator[tuple[str, str]]:
+    """Loops of register tiles that a condition over a size cuts, each with how it is cut: ``peel``, ``mask``."""
+    sizes, found = set(func.sizes), dict[tuple[str, str], None]()
+    has_masks = all(target.has_masks(buffer.dtype) for buffer in func.buffers)
+    for block in (stmt for stmt in walk_stmts(func.body) if isinstance(stmt, Block)):
+        given = {item.var: item.binding for item in block.iters if item.binding is not None}
+        for cond in conjuncts(substitute(block.predicate, given)):
+            used = free_variables(cond)
+            for loop in loops_above(func, block) if used & sizes else ():
+                if loop.var in used and isinstance(loop.extent, Const) and loop.kind in ("unrolled", "vectorized"):
+                    found[loop.var.name, "peel"] = None
+                    if loop.kind == "vectorized" and has_masks:
+                        found[loop.var.name, "mask"] = None
+    yield from found
 
 
 def _least_shape(schedule: Schedule, arguments: dict[str, Any]) -> tuple[int, ...] | None:
@@ -91,7 +112,7 @@ def _applied(
         except ODD_ARGUMENTS as error:
             refused = refused or ScheduleError("{error}", error=str(error)).at(name, arguments)
         else:
-            return results[-1]
+            return steps[-1][1]["loops"][0] if name == "fuse" and steps[-1][0] != name else results[-1]
         vars(schedule).update(before)
     assert refused is not None
     raise refused
@@ -111,6 +132,11 @@ def _forms(
         order = sorted(arguments["loops"], key=lambda loop: isinstance(find_loop(func, loop).extent, Const))
         if order != arguments["loops"]:
             yield [["reorder", {"loops": order}], [name, {"loops": order}]]
+        open_ended = [loop for loop in order if not isinstance(find_loop(func, loop).extent, Const)]
+        alone = [*open_ended[:1], *(loop for loop in order if loop not in open_ended)]
+        if len(open_ended) > 1:
+            fused = [[name, {"loops": alone}]] if len(alone) > 1 else []
+            yield [["reorder", {"loops": [*alone, *open_ended[1:]]}], *fused]
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:

@@ -30,9 +30,9 @@ from ...space.primitives.specialize import within
 from ..records.record import Record
 from ..records.status import FAILURES
 from ..tasks.task import performance
-from ..workers.protocol import Build, Built, Compiled, Failed, Measured
+from ..workers.protocol import Build, Built, Compiled, Failed, Job, Measured
 from . import events
-from .at_sizes import Check, Do, Sizes, Turns, at_point
+from .at_sizes import Do, R, Sizes, Turns, at_point
 from .clock import Clock
 from .events import Emit
 from .general import general
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
 TAKEN = 3  # of the fastest schedules of each anchor
 OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
-SEARCH_SHARE, GENERAL_SHARE = 0.45, 0.6  # of the seconds of a run, after which searches and proofs are to be over
+SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.7  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
 
 
@@ -228,7 +228,7 @@ class _Search:
             for box in boxes:
                 try:
                     given = func if box is boxes[0] else within(func, {n: list(r.ends) for n, r in box.items()})
-                    schedule = general(trace, own, given)
+                    schedule = general(trace, own, given, self.task.target)
                 except ScheduleError as error:
                     refused += [f"{point}, {of}: {error}"] * (box is boxes[0])
                     continue
@@ -337,7 +337,7 @@ class _Search:
         right: list[tuple[list[Any], Compiled, PrimFunc]] = []
         for trace, kernel in zip(traces, kernels, strict=True):
             func = _program(self.task.work.func, trace)
-            wrong = kernel and self.sizes.wrong(_checking(executor), kernel, func, self.settings.seed + 1)
+            wrong = kernel and self.sizes.wrong(_through(executor), kernel, func, self.settings.seed + 1)
             if wrong:
                 self.note(f"a kernel for all sizes does not hold {wrong.message} ({wrong.status})")
             elif kernel is not None:
@@ -380,11 +380,10 @@ def _ends(box: Box, whole: Box) -> dict[str, list[int]]:
 
 
 def _through(executor: Executor) -> Do:
-    return lambda job: executor.measure([job])[0]
+    def do(job: Job[R], /) -> R | Failed:
+        return executor.measure([job])[0]
 
-
-def _checking(executor: Executor) -> Check:
-    return lambda job: executor.measure([job])[0]
+    return do
 
 
 def _program(func: PrimFunc, trace: list[Any] | None) -> PrimFunc:

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Expr, Load, Var, free_variables, substitute
+from ...ir.expr import Call, Expr, Load, Var, free_variables, reads_memory, substitute
+from ...ir.node import walk
 from ...ir.stmt import PrimFunc, loads
 from ..tree import block_stores, find_block, loop_bounds, loops_above
 
@@ -28,12 +29,25 @@ def is_transposed(func: PrimFunc, block: str, read: str, written: str) -> bool:
 
 
 def is_interleaved(func: PrimFunc, block: str, read: str, side: str, count: int) -> bool:
-    """Whether a block copies neighbours along `read` to each `count`-th element, and what lies along `side` between."""
+    """Whether a block copies neighbours along `read` to each `count`-th element, and what lies along `side` between.
+
+    It may compute with what it reads, as one that quantises does, and with numbers that are the same in all rows; and
+    there may be a border around what is copied.
+    """
     stores = block_stores(find_block(func, block))
-    if len(stores) != 1 or not isinstance(stores[0].value, Load) or count < 2:
+    if len(stores) != 1 or count < 2 or count & (count - 1):
+        return False
+    chosen = [n for n in walk(stores[0].value) if isinstance(n, Call) and n.name == "if_then_else"]
+    if any(reads_memory(call.args[0]) for call in chosen):
         return False
     along, across = _steps(func, block, read), _steps(func, block, side)
-    return along == ([count], [1]) and across[0] == [1] and across[1] not in ([1], [None])
+    copied = [there for here, there in zip(along[1], across[1], strict=True) if here != 0]
+    return (
+        (along[0], across[0]) == ([count], [1])
+        and all(step in (0, 1) for step in along[1])
+        and len(copied) == 1
+        and copied not in ([1], [None])
+    )
 
 
 LEAST_SQUARE = 4
@@ -55,9 +69,13 @@ def square_side(read: int | NDArray[np.int64], written: int | NDArray[np.int64],
 
 
 def interleaved_lanes(read: int | NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
-    """Lanes of the vectors in which rows of `read` points are laid side by side; 0 where none divide them."""
-    extent = np.asarray(read, np.int64)
-    found = np.minimum(extent & -extent, lanes)
+    """Lanes of the vectors in which rows of `read` points are laid side by side; 0 where rows are too short.
+
+    They divide the rows, or leave over less than `MANY` of them have.
+    """
+    extent = np.maximum(np.asarray(read, np.int64), 1)
+    many = np.exp2(np.floor(np.log2(np.maximum(extent // MANY, 1)))).astype(np.int64)
+    found = np.minimum(np.maximum(extent & -extent, many), lanes)
     return np.where(found >= LEAST_SQUARE, found, np.int64(0))
 
 

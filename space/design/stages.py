@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import prod
 
 from ...ir import dtypes
-from ...ir.expr import variables
+from ...ir.expr import Call, Expr, Load, Select, Var, variables
+from ...ir.node import children
+from ...ir.stmt import Store
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
@@ -15,6 +18,10 @@ from .program import Axis
 
 WORD = 32
 """Bits of what the steps of a dot product fill."""
+ENOUGH = 16
+"""Iterations that threads share, from which on one of them need not be shared itself: its places take divisions."""
+LEAST_LANES = 4
+"""Lanes of the shortest vector of numbers of less than 32 bits."""
 STAGE_ITEMS = 64
 """Work-items of a group for an element-wise block in a nest of its own, on a device other than a CPU."""
 
@@ -119,8 +126,9 @@ def interleave_stage(sch: Schedule, block: str, loops: Sequence[str], target: Ta
 
         for .., p, q: S   ->   for .., p / L: for q {unrolled}: for p % L {vectorized}: S
 
-    Vectors are read along p and shuffled together (see `backends.legal.interleaves`).  Returns the loops down to
-    p / L; None, and nothing is changed, where the block is no such copy, or where no vector divides p.
+    Vectors are read along p and shuffled together (see `backends.legal.interleaves`); what is left over at the end, and
+    the border around an image, by shorter ones.  Returns loops to share, down to p / L where there are few around it;
+    None, and nothing is changed, where the block is no such copy, or where rows are short.
     """
     func = sch.func
     stores = block_stores(find_block(func, block))
@@ -128,23 +136,33 @@ def interleave_stage(sch: Schedule, block: str, loops: Sequence[str], target: Ta
         return None
     p, q = loops[-2:]
     extent, count = (extent_of(find_loop(func, loop)) for loop in (p, q))
-    dtype = stores[0].buffer.dtype
-    side = int(interleaved_lanes(extent, target.vector_lanes(dtype)))
-    if count * dtypes.bits(dtype) != WORD or not side or not is_interleaved(func, block, p, q, count):
+    side = int(interleaved_lanes(extent, _lanes(stores[0], target)))
+    bits = count * dtypes.bits(stores[0].buffer.dtype)
+    if not WORD <= bits <= 2 * WORD or not side or not is_interleaved(func, block, p, q, count):
         return None
     outer, inner = sch.split(p, [None, side])
     sch.reorder(outer, q, inner)
     sch.unroll(q)
     sch.vectorize(inner)
-    return [*loops[:-2], outer]
+    if extent % side:
+        sch.annotate(inner, "peel", True)
+    shared = loops[:-2]
+    enough = prod(extent_of(find_loop(func, loop)) for loop in shared) >= ENOUGH
+    return list(shared) if enough else [*shared, outer]
 
 
 def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str | None:
-    """Vectorize the innermost loop of a copy if source and target are contiguous in it; returns its outer part."""
+    """Vectorize the innermost loop of a block if it reads and writes neighbours along it; returns its outer part.
+
+    A vector has as many lanes as numbers of the widest type that the block computes with.  Of narrow ones a register
+    holds more than many rows have, as the channels of a pixel, which are worth a shorter vector.
+    """
     func = sch.func
     extent = extent_of(find_loop(func, loop))
     stores = block_stores(find_block(func, block))
-    lanes = target.vector_lanes(stores[0].buffer.dtype) if stores else 1
+    lanes = _lanes(stores[0], target) if stores else 1
+    if stores and dtypes.bits(stores[0].buffer.dtype) < WORD and LEAST_LANES <= extent < lanes:
+        lanes = 1 << (extent.bit_length() - 1)
     if extent < lanes or lanes < 2 or not is_contiguous(func, block, loop):
         return loop
     if extent == lanes:
@@ -155,3 +173,20 @@ def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str
     if extent % lanes:
         sch.annotate(inner, "peel", True)
     return str(outer)
+
+
+def _lanes(store: Store, target: Target) -> int:
+    """The lanes of vectors of the widest numbers that a store computes with."""
+    return target.vector_lanes(max((store.buffer.dtype, *_computed(store.value)), key=dtypes.bits))
+
+
+def _computed(value: Expr) -> Iterator[str]:
+    """The types of what a value is computed from, without indices and conditions."""
+    if not isinstance(value, Var):
+        yield dtypes.element(value.dtype)
+    if isinstance(value, Select) or (isinstance(value, Call) and value.name == "if_then_else"):
+        parts = (value.a, value.b) if isinstance(value, Select) else value.args[1:]
+    else:
+        parts = () if isinstance(value, Load) else tuple(c for c in children(value) if isinstance(c, Expr))
+    for part in parts:
+        yield from _computed(part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import ShapeError
 from .operator import Array, Arrays, Operator, param
 from .precision import Precision
-from .text import Program, Shape, affine, literal
+from .text import Program, Shape, Step, affine, literal
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,18 @@ class Transposed:
         steps = [("store", "{v}")] if types.is_mixed else []
         if self.bias:
             steps = [("bias", "{v} + " + types.widen("bias[vco{i}]"))]
-        total = program.alloc("acc", shapes["y"]) if steps else "y"
+        self.write(program, steps)
+        return program.text()
+
+    def write(self, program: Program, steps: Sequence[Step]) -> None:
+        """Append the sum and what is done to it, in a program that has the parameters."""
+        total = program.alloc("acc", self.buffers()["y"]) if steps else "y"
         self._spread(program)
         self._sum(program, total)
         n, co = ("n", self.n), ("co", self.co)
         outs = [(f"o{a}", e) for a, e in zip(self.space, self.outs, strict=True)]
         axes = [n, *outs, co] if self.is_last else [n, co, *outs]
         program.stages("y", total, axes, [a for a, _ in axes], steps)
-        return program.text()
 
     def _sum(self, program: Program, total: str) -> None:
         """The reduction."""

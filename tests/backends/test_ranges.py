@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import ranged_programs
+from masking import AVX2, AVX512, WITHOUT
 from ranged_programs import program
 
 import stridesmith as ss
-from stridesmith.backends.lower import LoweringError, lower
+from stridesmith.backends.lower import LoweringError, lower, lowering_steps
+from stridesmith.ir.expr import Var
+from stridesmith.ir.node import walk
+from stridesmith.ir.stmt import For, If, walk_stmts
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.kernel import RangedKernel
 from stridesmith.space.schedule import Schedule
@@ -124,3 +128,134 @@ def test_a_shape_that_comes_again_is_called_as_one_of_its_own() -> None:
         kernel.at(q=1)
     with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65"):
         kernel.at(m=65)
+
+
+def test_whole_tiles_of_an_unknown_extent_have_no_conditions() -> None:
+    """Each number of rows that may be left has its version, in none of which the sum tests anything."""
+    def peeled(sch: Schedule) -> None:
+        i, j, k = sch.get_loops("C")
+        (i0, i1), (j0, j1) = sch.split(i, [None, 4]), sch.split(j, [None, 4])
+        sch.reorder(i0, j0, k, i1, j1)
+        sch.decompose_reduction("C", k)
+        for loop in (i1, f"{i1}_init"):
+            sch.unroll(loop)
+            sch.annotate(loop, "peel", True)
+
+    sch = Schedule(program(MATMUL))
+    peeled(sch)
+    sums = [loop for loop in walk_stmts(lower(sch.func, Target(threads=1)).body)
+            if isinstance(loop, For) and loop.var.name == "k"]  # fmt: skip
+    assert len(sums) == 4
+    assert not any(isinstance(stmt, If) for loop in sums for stmt in walk_stmts(loop))
+    kernel = built(peeled)
+    for n, m in SHAPES:
+        a, b, expected = ranged_programs.operands(n, m)
+        np.testing.assert_array_equal(kernel(a, m, b), expected)
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, WITHOUT], ids=lambda target: target.isa)
+def test_the_last_vector_of_an_unknown_extent_is_cut(target: Target) -> None:
+    """Vectors before it are whole, each number of vectors has its version, and results are NumPy's at every size."""
+    func = ss.workload("matmul", m=(1, 3), n=(1, 100), k=4).func
+    sch = Schedule(func)
+    i, j, k = sch.get_loops("matmul")
+    j0, j1, j2 = sch.split(j, [None, 3, 16])
+    sch.reorder(i, j0, k, j1, j2)
+    sch.decompose_reduction("matmul", k)
+    for loop in (j1, f"{j1}_init"):
+        sch.unroll(loop)
+        sch.annotate(loop, "peel", True)
+    for loop in (j2, f"{j2}_init"):
+        sch.vectorize(loop)
+        sch.annotate(loop, "peel", True)
+        sch.annotate(loop, "mask", True)
+    steps = dict(lowering_steps(sch.func, target))
+    counts = [sum(isinstance(stmt, For) and stmt.var.name == "k" for stmt in walk_stmts(steps[name]))
+              for name in ("partition_loops", "rewrite_storage")]  # fmt: skip
+    assert counts[0] == 4  # whole, and with 3, 2 and 1 vectors of which the last one is cut
+    assert counts[1] <= 6  # not for each number of lanes
+    kernel = ss.build(sch.func, "cpu")
+    for n in range(1, 101):
+        a, b = np.ones((3, 4), np.float32), np.arange(4 * n, dtype=np.float32).reshape(4, n)
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_what_follows_from_other_conditions_is_not_tested() -> None:
+    """A row within its tile, and a whole tile within the extent, is within the extent."""
+    func = ss.parse("""
+@T.prim_func
+def rows(a: T.handle, c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 32), "float32")
+    C = T.match_buffer(c, (n, 32), "float32")
+    T.assume(n <= 64)
+    for i_0, i_1, i_2, j in T.grid((n + 4) // 5, 2, 4, 32):
+        with T.block("C"):
+            vi = T.axis.spatial(n, i_0 * 5 + i_1 * 4 + i_2)
+            vj = T.axis.spatial(32, j)
+            T.where(i_0 * 5 + i_1 * 4 + i_2 < n and i_1 * 4 + i_2 < 5)
+            C[vi, vj] = A[vi, vj] + T.float32(1.0)
+""")
+    sch = Schedule(func)
+    for loop in sch.get_loops("C")[1:3]:
+        sch.annotate(loop, "peel", True)
+    shown = str(lower(sch.func, Target(threads=1)).body)
+    whole = next(stmt for stmt in walk_stmts(lower(sch.func, Target(threads=1)).body)
+                 if isinstance(stmt, If) and stmt.orelse is not None)  # fmt: skip
+    assert not any(isinstance(n, If) and {v.name for v in walk(n.cond) if isinstance(v, Var)} & {"n"}
+                   for n in walk_stmts(whole.then)), shown  # fmt: skip
+
+
+def test_calls_of_all_shapes_are_direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is checked in Python, with an output or without; and what is wrong is said as in the careful way."""
+    kernel = ss.build(ss.workload("matmul", m="2..64:2", n=8, k=4).func, "cpu")
+    b = np.ones((4, 8), np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(RangedKernel, "_of_call", None)
+        for m in (2, 64, 6, 2):
+            a, out = np.full((m, 4), m, np.float32), np.zeros((m, 8), np.float32)
+            assert kernel(a, b, out=out) is out and (out == 4 * m).all()
+            assert (kernel(a, b) == 4 * m).all() and kernel(a, b).shape == (m, 8)
+    a = np.ones((6, 4), np.float32)
+    wrong: list[tuple[tuple[Any, ...], Any, type[Exception], str]] = [
+        ((a, b), np.zeros((4, 8), np.float32), ValueError, "axis 0 of `c` must be m = 6, where m = 6 by axis 0 of `a`"),
+        ((a[:3].copy(), b), None, ValueError, "takes what meets `m % 2 == 0` alone, but m = 3 by axis 0 of `a`"),
+        ((np.ones((66, 4), np.float32), b), None, ValueError, "takes what meets `m <= 64` alone, but m = 66"),
+        ((np.ones((0, 4), np.float32), b), None, ValueError, "alone, but m = 0 by axis 0 of `a`"),
+        ((a, np.ones((4, 9), np.float32)), None, ValueError, "axis 1 of `b` must be 8"),
+        ((a, b.astype(np.float64)), None, TypeError, "`b` must have dtype float32"),
+        ((a, b), np.lib.stride_tricks.as_strided(a, (6, 8), (0, 0)), ValueError, "must be C-contiguous"),
+        ((), None, TypeError, "the kernel takes 2 inputs"),
+    ]
+    for args, result, kind, message in wrong:
+        with pytest.raises(kind) as refused:
+            kernel(*args, out=result)
+        assert message in str(refused.value)
+    both = np.ones(6 * 8 + 6 * 4 - 1, np.float32)
+    with pytest.raises(ValueError, match="`c` is written and shares memory with `a`"):
+        kernel(both[: 6 * 4].reshape(6, 4), b, out=both[6 * 4 - 1 :].reshape(6, 8))
+
+
+def test_a_relation_of_two_sizes_is_checked_in_each_call() -> None:
+    """What is not a range of one size goes the careful way."""
+    func = ss.parse("""
+@T.prim_func
+def rows(a: T.handle, b: T.handle, c: T.handle):
+    n = T.int64()
+    m = T.int64()
+    A = T.match_buffer(a, (n, m), "float32")
+    B = T.match_buffer(b, (m, n), "float32")
+    C = T.match_buffer(c, (n,), "float32")
+    T.assume(n <= 64 and m <= 64 and n <= m)
+    for i in range(n):
+        C[i] = A[i, 0] + B[0, i]
+""")
+    kernel = ss.build(func, "cpu")
+    for n, m in ((3, 4), (4, 4), (1, 9)):
+        a, b = np.ones((n, m), np.float32), np.ones((m, n), np.float32)
+        assert (kernel(a, b) == 2).all() and kernel(a, b).shape == (n,)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="takes what meets `n <= m` alone, but m = 2 by axis 1 of `A` and n = 3"):
+            kernel(np.ones((3, 2), np.float32), np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match=r"axis 0 of `B` must be m = 4, where m = 4 by axis 1 of `A`"):
+        kernel(np.ones((3, 4), np.float32), np.ones((5, 3), np.float32))

@@ -16,3 +16,4 @@ def test_the_page_is_current() -> None:
     spec.loader.exec_module(module)
     assert (DOCS / "measurements.md").read_text(encoding="utf-8") == module.page(), "run python docs/measurements.py"
     assert "| mobilenetv2/dw112/nchw/2 | 45.5 |" in module.page()  # as opencl.jsonl has it
+    assert "| resnet50/c2_3x3/nhwc/2 | 60 | 439.2 | 511.0 | 1.16 |" in module.page()  # as metaschedule.jsonl has it

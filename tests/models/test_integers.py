@@ -218,6 +218,54 @@ def test_convolutions_between_quantised_tensors(relu: bool, quantises: bool, bia
     assert apart.max() <= 1 and (apart > 0).mean() < 0.01
 
 
+def scattered(x: Array, w: Array, strides: Sequence[int], cuts: Sequence[int], dilation: int, groups: int) -> Array:
+    """A transposed convolution in exact integers: each element of x is added wherever its taps reach."""
+    reach = [dilation * (k - 1) + 1 for k in w.shape[2:]]
+    sizes = [(e - 1) * s + r for e, s, r in zip(x.shape[2:], strides, reach, strict=True)]
+    each, own = x.shape[1] // groups, w.shape[1]
+    y = np.zeros((x.shape[0], own * groups, *sizes), np.int64)
+    for c, o in itertools.product(range(x.shape[1]), range(own)):
+        for kh, kw in itertools.product(*map(range, w.shape[2:])):
+            rows = slice(kh * dilation, kh * dilation + (x.shape[2] - 1) * strides[0] + 1, strides[0])
+            columns = slice(kw * dilation, kw * dilation + (x.shape[3] - 1) * strides[1] + 1, strides[1])
+            y[:, c // each * own + o, rows, columns] += x[:, c] * w[c, o, kh, kw]
+    return y[:, :, cuts[0] : sizes[0] - cuts[2], cuts[1] : sizes[1] - cuts[3]]
+
+
+@pytest.mark.parametrize(
+    "taps, strides, cuts, dilation, groups",
+    [((2, 2), (2, 2), (0,) * 4, 1, 1), ((3, 3), (2, 2), (1, 1, 0, 1), 1, 1), ((3, 2), (1, 2), (0, 0, 1, 0), 2, 1),
+     ((4, 4), (2, 3), (1,) * 4, 1, 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("quantises", [True, False])
+def test_transposed_convolutions_between_quantised_tensors(
+    taps: tuple[int, int], strides: tuple[int, int], cuts: tuple[int, ...], dilation: int, groups: int, quantises: bool
+) -> None:
+    """In bytes, also where places near the edge, or between strides, meet fewer weights: those alone count."""
+    rng = np.random.default_rng(2)
+    x, w = drawn("u", 1, 4, 5, 4), drawn("s", 4, 3, *taps)
+    scales = rng.uniform(0.01, 0.02, 3).astype(np.float32)
+    constants: dict[str, Array] = {
+        "xs": np.float32(0.02), "xz": np.uint8(114), "w": w, "ws": scales, "wz": np.zeros(3, np.int8),
+        "ys": np.float32(0.4), "yz": np.uint8(90), "b": rng.standard_normal(3 * groups).astype(np.float32),
+    }  # fmt: skip
+    nodes = [
+        node("DequantizeLinear", "x xs xz", "xd"), node("DequantizeLinear", "w ws wz", "wd", axis=1),
+        node("ConvTranspose", "xd wd b", "c", strides=strides, pads=cuts, dilations=[dilation] * 2, group=groups),
+        node("QuantizeLinear", "c ys yz", "y") if quantises else node("Neg", "c", "y"),
+    ]  # fmt: skip
+    found, programs = computed(nodes, {"x": x}, constants)
+    assert programs[0] == "conv2d_transpose_of_bytes" and "dequantizelinear" not in programs
+    scale = np.tile(scales, groups).astype(np.float64).reshape(-1, 1, 1) * 0.02
+    value = scattered(wide(x, 114), wide(w), strides, cuts, dilation, groups) * scale
+    value = value + constants["b"].reshape(-1, 1, 1)
+    if not quantises:
+        np.testing.assert_allclose(found["y"], -value, rtol=1e-5, atol=1e-4)
+        return
+    apart = np.abs(wide(found["y"]) - wide(requantised(value / 0.4, 90, np.uint8)))
+    assert apart.max() <= 1 and (apart > 0).mean() < 0.01
+
+
 @pytest.mark.parametrize("form", ["MatMul", "Gemm", "turned", "two"])
 def test_products_between_quantised_tensors_are_of_bytes(form: str) -> None:
     """With constant weights, transposed ones too, and of two tensors that are computed."""

@@ -12,14 +12,16 @@ import pytest
 import stridesmith as ss
 from stridesmith.errors import UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
+from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
 from stridesmith.search.tuning.general import general
-from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of
+from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of, with_small
 from stridesmith.search.tuning.variants import chosen
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule
 
 ROWS = ss.workload("matmul", m=(1, 64), n=32, k=16)
+TARGET = Target(threads=1)
 
 
 def test_draws_are_spread_and_likely_numbers_have_their_share() -> None:
@@ -31,6 +33,22 @@ def test_draws_are_spread_and_likely_numbers_have_their_share() -> None:
     likely = drawn(ROWS.func, ranges, {"m": {1: 0.5}}, 32)
     assert next(p.weight for p in likely if p.values["m"] == 1) == pytest.approx(0.5, abs=0.05)
     assert [p.values for p in drawn(ROWS.func, ranges, {}, 32)] == [p.values for p in points]
+
+
+def test_small_sizes_of_a_long_range_are_measured_as_well() -> None:
+    """They share the weight of the least draw; a short range, and one of which something is likely, has draws alone."""
+    long = ss.workload("matmul", m=(1, 512), n=8, k=8)
+    ranges = {v.name: r for v, r in ranges_of(long.func).items()}
+    points = drawn(long.func, ranges, {}, 8)
+    more = with_small(long.func, ranges, {}, points)
+    least = min(p.values["m"] for p in points)
+    assert [p.values["m"] for p in more[8:]] == [1, round(least**0.5)]
+    assert sum(p.weight for p in more) == pytest.approx(1.0)
+    assert all(p.weight == pytest.approx(1 / 24) for p in more if p.values["m"] <= least)
+    assert with_small(long.func, ranges, {"m": {1: 0.5}}, points) == points
+    short = {"m": Range(16, 128)}
+    points = drawn(long.func, short, {}, 8)
+    assert with_small(long.func, short, {}, points) == points
 
 
 def test_draws_meet_what_is_assumed() -> None:
@@ -95,7 +113,7 @@ def test_schedules_of_one_shape_become_those_of_all() -> None:
     sch.reorder(j0, i0, k, i1, j1)
     sch.parallel(sch.fuse(j0, i0))
     sch.vectorize(j1)
-    made = general(sch.trace.to_json(), one.func, ROWS.func)
+    made = general(sch.trace.to_json(), one.func, ROWS.func, TARGET)
     text = made.func.script()
     assert "T.parallel((m + 3) // 4 * 2)" in text and "T.alloc_buffer(((m + 3) // 4, 32, 4)" in text
     rng = np.random.default_rng(0)
@@ -112,16 +130,37 @@ def test_what_is_not_proven_for_all_is_refused_or_left_out() -> None:
     sch = Schedule(one.func)
     sch.unroll("i")
     sch.split("j", [2, 16])
-    assert "unroll" not in general(sch.trace.to_json(), one.func, ROWS.func).func.script()
+    assert "unroll" not in general(sch.trace.to_json(), one.func, ROWS.func, TARGET).func.script()
     sch.fuse("i", "j_0")
-    made = general(sch.trace.to_json(), one.func, ROWS.func)
+    made = general(sch.trace.to_json(), one.func, ROWS.func, TARGET)
     assert "i_j_0_fused" in made.func.script()
     two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
     shape = two.at({"m": 8, "n": 32})
     both = Schedule(shape.func)
-    both.fuse("i", "j")
-    with pytest.raises(ScheduleError, match=r"\(3\) the extent `n` of the inner loop"):
-        general(both.trace.to_json(), shape.func, two.func)
+    both.parallel(both.fuse("i", "j"))
+    assert "for i in T.parallel(m)" in general(both.trace.to_json(), shape.func, two.func, TARGET).func.script()
+    moved = Schedule(shape.func)
+    moved.transform_layout("matmul", "b", lambda i, j: [j, i])
+    with pytest.raises(ScheduleError, match=r"\(8\) the extents of the parameter `b` are expressions"):
+        general(moved.trace.to_json(), shape.func, two.func, TARGET)
+
+
+def test_what_divides_one_shape_is_peeled_for_all() -> None:
+    """Tiles of rows and of vectors are peeled, and vectors masked where the target can do that."""
+    two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
+    shape = two.at({"m": 8, "n": 32})
+    sch = Schedule(shape.func)
+    i, j, k = sch.get_loops("matmul")
+    (i0, i1), (j0, j1, j2) = sch.split(i, [None, 4]), sch.split(j, [None, 2, 16])
+    sch.reorder(i0, j0, k, i1, j1, j2)
+    for loop in (i1, j1):
+        sch.unroll(loop)
+    sch.vectorize(j2)
+    steps = general(sch.trace.to_json(), shape.func, two.func, Target(isa="avx512")).trace.to_json()
+    marked = [(s[1]["block_or_loop"], s[1]["ann_key"]) for s in steps if s[0] == "annotate"]
+    assert set(marked) == {("i_1", "peel"), ("j_1", "peel"), ("j_2", "peel"), ("j_2", "mask")}
+    plain = general(sch.trace.to_json(), shape.func, two.func, Target(isa="sse2"))
+    assert {s[1]["ann_key"] for s in plain.trace.to_json() if s[0] == "annotate"} == {"peel"}
 
 
 def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
