@@ -15,7 +15,7 @@ from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
 from ..tasks.task import Task
 from ..workers.protocol import Compiled, Failed, Job, Measured, Race, Raced, Reply, Verify
-from .sizes import Likely, Point, checked_ranges, drawn, likely_of, takes
+from .sizes import Likely, Point, checked_ranges, drawn, likely_of, takes, with_small
 
 if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc
@@ -63,7 +63,7 @@ class Sizes:
             raise UsageError(f"nothing within the ranges of {work} meets what the program assumes")
         if len(_text(likely)) > LONGEST:
             raise UsageError(f"what --likely says has more than {LONGEST} characters, which a record does not hold")
-        return Sizes(task, ranges, likely, tuple(points))
+        return Sizes(task, ranges, likely, tuple(with_small(work.func, ranges, own, points)))
 
     @staticmethod
     def stored(task: Task, versions: Mapping[str, str]) -> Sizes:

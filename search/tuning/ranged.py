@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
 TAKEN = 3  # of the fastest schedules of each anchor
 OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
-SEARCH_SHARE, GENERAL_SHARE = 0.45, 0.6  # of the seconds of a run, after which searches and proofs are to be over
+SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.7  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
 
 

@@ -7,7 +7,7 @@ Source: M. Roberts, The Unreasonable Effectiveness of Quasirandom Sequences, 201
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import UsageError, did_you_mean
@@ -19,6 +19,7 @@ from ...ir.stmt import PrimFunc
 Likely = Mapping[str, Mapping[int, float]]
 """For a size the numbers that are more likely than others, and how likely each is."""
 
+FAR = 8  # times the least number of a range, behind which a draw does not stand for it, a choice
 TRIES = 64  # draws for each one that the program takes, a choice
 
 
@@ -83,6 +84,26 @@ def drawn(func: PrimFunc, ranges: Mapping[str, Range], likely: Likely, count: in
         if found.total() == count or number > TRIES * (count + skip):
             break
     return [Point(dict(zip(ranges, values, strict=True)), times / found.total()) for values, times in found.items()]
+
+
+def with_small(func: PrimFunc, ranges: Mapping[str, Range], likely: Likely, points: Sequence[Point]) -> list[Point]:
+    """The points, and for each size of which nothing likely is said its least number and one between that and theirs.
+
+    Below the least draw of a long range much differs that is the same above: what is packed for one row, say, or who
+    waits for whom.  They share the weight of that draw, and stand where it does for the other sizes.
+    """
+    found = list(points)
+    for name, numbers in ranges.items():
+        least = min(points, key=lambda point: point.values[name])
+        low, high = max(numbers.low, 1), least.values[name]
+        if name in likely or high < FAR * low:
+            continue
+        values = dict.fromkeys((low, round((low * high) ** 0.5 / numbers.step) * numbers.step))
+        given = [{**least.values, name: value} for value in values if value in numbers]
+        small = [point for point in given if takes(func, point)]
+        share = least.weight / (len(small) + 1)
+        found = [Point(p.values, share) if p is least else p for p in found] + [Point(p, share) for p in small]
+    return found
 
 
 def takes(func: PrimFunc, values: Mapping[str, int]) -> bool:

@@ -15,7 +15,7 @@ from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
 from stridesmith.search.tuning.general import general
-from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of
+from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of, with_small
 from stridesmith.search.tuning.variants import chosen
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule
@@ -33,6 +33,22 @@ def test_draws_are_spread_and_likely_numbers_have_their_share() -> None:
     likely = drawn(ROWS.func, ranges, {"m": {1: 0.5}}, 32)
     assert next(p.weight for p in likely if p.values["m"] == 1) == pytest.approx(0.5, abs=0.05)
     assert [p.values for p in drawn(ROWS.func, ranges, {}, 32)] == [p.values for p in points]
+
+
+def test_small_sizes_of_a_long_range_are_measured_as_well() -> None:
+    """They share the weight of the least draw; a short range, and one of which something is likely, has draws alone."""
+    long = ss.workload("matmul", m=(1, 512), n=8, k=8)
+    ranges = {v.name: r for v, r in ranges_of(long.func).items()}
+    points = drawn(long.func, ranges, {}, 8)
+    more = with_small(long.func, ranges, {}, points)
+    least = min(p.values["m"] for p in points)
+    assert [p.values["m"] for p in more[8:]] == [1, round(least**0.5)]
+    assert sum(p.weight for p in more) == pytest.approx(1.0)
+    assert all(p.weight == pytest.approx(1 / 24) for p in more if p.values["m"] <= least)
+    assert with_small(long.func, ranges, {"m": {1: 0.5}}, points) == points
+    short = {"m": Range(16, 128)}
+    points = drawn(long.func, short, {}, 8)
+    assert with_small(long.func, short, {}, points) == points
 
 
 def test_draws_meet_what_is_assumed() -> None:
