@@ -49,10 +49,12 @@ def partition_loops(stmt: Stmt, strict: bool = False) -> Stmt:
 class _Place:
     """What was decided further outside: conditions over `late` have not been looked at yet, and `cut` are denied.
 
-    A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.
+    A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.  `around` are
+    the variables of all loops outside: where a condition is decided, others may come to be over these alone.
     """
 
     late: frozenset[Var] = frozenset()
+    around: frozenset[Var] = frozenset()
     cut: frozenset[Cut] = frozenset()
 
 
@@ -74,7 +76,7 @@ def is_peeled(loop: For) -> bool:
 def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> Stmt:
     """`stmt` is the body of the loop `around`, or the whole."""
     if around is not None:
-        place = replace(place, late=place.late | {around.var})
+        place = replace(place, late=place.late | {around.var}, around=place.around | {around.var})
         if _meets(stmt) or around.reduces:
             return _descend(stmt, facts, place)
     found = None if around is None or is_masked(around) else _choose(stmt, facts, around, place)
@@ -82,6 +84,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> S
         return _descend(stmt, facts, replace(place, late=frozenset()))
     cond, cut = found
     versions = []
+    place = replace(place, late=place.around)
     for truth, there in ((True, place), (False, replace(place, cut=place.cut | cut))):
         inside = facts.assuming(cond, truth)
         version = trim_loops(simplify_stmt(stmt, inside), inside)
