@@ -124,7 +124,12 @@ def _choose(stmt: Stmt, facts: Facts, around: For, place: _Place) -> tuple[Expr,
         decided = simplifier_for(facts).expr(strong)
         if not isinstance(decided, Const):
             return decided, cut
-    return next(((edge.cond, _NONE) for edge in found if _is_around(edge, stmt, facts)), None)
+    for edge in found:  # one that no loop inside changes, and without which there is nothing to do
+        if edge.may_move and variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
+            outside = facts.assuming(edge.cond, False)
+            if trim_loops(simplify_stmt(stmt, outside), outside) == NOTHING:
+                return edge.cond, _NONE
+    return None
 
 
 def _cut(edge: Edge) -> frozenset[Cut]:
@@ -144,13 +149,6 @@ def _first_lanes(edge: Edge) -> Edge | None:
         return None
     outer = tuple(loop for loop in edge.loops if loop.var not in lanes)
     return replace(edge, cond=substitute(edge.cond, lanes), loops=outer)
-
-
-def _is_around(edge: Edge, stmt: Stmt, facts: Facts) -> bool:
-    """Whether all of a statement stands under a condition that no loop in it changes."""
-    if not edge.may_move or not variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
-        return False
-    return trim_loops(simplify_stmt(stmt, outside := facts.assuming(edge.cond, False)), outside) == NOTHING
 
 
 def _strong(edge: Edge, around: For) -> Expr | None:

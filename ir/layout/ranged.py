@@ -64,7 +64,8 @@ def inverse(
     open_ended = [(index, e) for index, e in zip(back.indices, extents, strict=True) if isinstance(e, Expr)]
     condition: Expr = FALSE
     for part in _disjuncts(padding.condition):
-        if not any(_is_beyond(part, index) for index, _ in open_ended):  # as an index behind every extent is
+        there = simplifier_for(nothing_known().assuming(part))
+        if not any(there.expr(binary("<=", LONGEST, index)) == TRUE for index, _ in open_ended):  # behind every extent
             condition = binary("or", condition, part)
     for index, extent in open_ended:
         condition = binary("or", condition, binary("<=", extent, index))
@@ -75,11 +76,6 @@ def _disjuncts(cond: Expr) -> tuple[Expr, ...]:
     if isinstance(cond, Binary) and cond.op == "or":
         return (*_disjuncts(cond.a), *_disjuncts(cond.b))
     return (cond,)
-
-
-def _is_beyond(part: Expr, index: Expr) -> bool:
-    """Whether an index is that of no shape where a condition on physical indices holds."""
-    return bool(simplifier_for(nothing_known().assuming(part)).expr(binary("<=", LONGEST, index)) == TRUE)
 
 
 def pads(index_map: IndexMap, extents: Sequence[Extent], physical: Sequence[Extent]) -> bool:
