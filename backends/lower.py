@@ -18,7 +18,7 @@ from ..ir.passes.dump import program_log
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.passes.loop_extents import fold_single_loops, is_dot, trim_loops
 from ..ir.passes.removal import without_assume, without_undef_stores
-from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
+from ..ir.stmt import Assert, For, Let, Opaque, PrimFunc, Seq, Stmt, While, walk_stmts
 from ..ir.target import BYTE_DOTS, SUBGROUPS, Target
 from ..ir.verify.bounds import check_in_bounds
 from .passes.blocks import remove_blocks
@@ -101,6 +101,16 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 
 
+def check_calls(func: PrimFunc) -> None:
+    """Raise LoweringError for what no target runs: calls of what is not known, by name, `while` and assertions."""
+    for stmt in walk_stmts(func.body):
+        if isinstance(stmt, Opaque):
+            raise LoweringError(f"`{func.name}` calls `{stmt.callee}`, which no target has")
+        if isinstance(stmt, (While, Assert)):
+            word = type(stmt).__name__.lower()
+            raise LoweringError(f"`{func.name}` has a statement `{word}`, which no target runs")
+
+
 @uncollected
 def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     """`func` for the code generator of `target`; `strict` as in `Lowered`, or by the attribute ``strict_float``.
@@ -111,6 +121,7 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     Raises OutOfBounds, LoweringError for what the target cannot run, and
     LayoutError for a layout in its attributes that cannot be given.
     """
+    check_calls(func)
     func = unpacked(apply_buffer_transforms(func))
     params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in (*func.params, *func.sizes))
     strict = strict or func.is_strict
@@ -127,6 +138,7 @@ def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iter
 
     Layouts that are asked for in its attributes come first, and bytes for numbers that are two to a byte.
     """
+    check_calls(func)
     func = unpacked(apply_buffer_transforms(func))
     check_in_bounds(func)
     check_loops(func.body, target)

@@ -93,11 +93,9 @@ def watch_all(phases: Phases) -> None:
     """Import what compiling needs, and have the phases told apart."""
     import stridesmith.models.api
     import stridesmith.models.onnx
-    import stridesmith.models.run.in_place
     import stridesmith.search.candidates.estimated  # noqa: F401
     from stridesmith.backends import kernel, lower
     from stridesmith.models import api
-    from stridesmith.models.run import in_place
     from stridesmith.search.candidates import estimated
     from stridesmith.search.workers import programs
     from stridesmith.space.design.sketch import Sketch
@@ -107,8 +105,7 @@ def watch_all(phases: Phases) -> None:
     phases.watch(programs, "generate", "space")
     phases.watch(estimated, "favourite", "estimate")
     phases.watch(Sketch, "schedule", "schedule")
-    for owner in (lower, in_place):
-        phases.watch(owner, "lower", "lower")
+    phases.watch(lower, "lower", "lower")
     phases.watch(kernel, "compile_lowered", "code")
 
 

@@ -5,11 +5,12 @@ A module imports those that stand before it in this order, never one behind it::
     caches, collection, deadline, depth      what is remembered, when Python collects, time and depth that calls have
     markup                                   programs and tables as HTML
     node, dtypes, numbers                    values, element types, and how they are stored and converted
-    functions, expr, text, type_check        what calls may name, expressions, their text, the types of operations
+    functions, expr, extents                 what calls may name, expressions, extents as they are held
+    calls, text, type_check                  arguments of calls of what is not known, text, the types of operations
     isa, target                              what instruction sets and devices have
     statements, arith                        statements, integer arithmetic by rules and intervals
     syntax, tracing                          expressions read from text and from Python functions
-    extents, affine, layout                  extents as they are held, exact sets, index maps, pad values and layouts
+    affine, layout                           exact sets, index maps, pad values and layouts
     printer, stmt, ranges, context           programs as text, functions and modules, many shapes, what holds at a place
     size_ranges                              which numbers the integers of extents may be
     dataflow, analysis                       what statements read and write, whether two iterations meet

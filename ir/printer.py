@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from . import dtypes
+from .calls import Region, touched
 from .expr import TRUE, Buffer, Const, Expr, LetExpr, Var
 from .layout.layout import Layout
 from .node import Node, walk
 from .statements import (
     Allocate,
     Annotations,
+    Assert,
     Assume,
     Attr,
     Block,
@@ -31,9 +33,11 @@ from .statements import (
     If,
     Iter,
     Let,
+    Opaque,
     Seq,
     Stmt,
     Store,
+    While,
     blocks,
     fresh,
     names_below,
@@ -252,11 +256,34 @@ class _Printer:
                 self.scoped(stmt, last)
             case Seq():
                 self.suite(stmt)
+            case While():
+                with self.indented(f"while {self.text(stmt.cond)}:"):
+                    self.suite(stmt.body)
+            case Assert():
+                message = f", {quoted(stmt.message)}" if stmt.message or self.text.tvm else ""
+                self.line(f"assert {self.text(stmt.cond)}{message}")
+            case Opaque():
+                self.opaque(stmt)
             case _:
                 raise TypeError(f"no script form for the statement `{type(stmt).__name__}`")
 
     def store(self, stmt: Store) -> None:
         self.line(f"{stmt.buffer.name}[{self.text.indices(stmt.indices)}] = {self.text.typed(stmt.value)}")
+
+    def opaque(self, stmt: Opaque) -> None:
+        """The call, and what it reads and writes where that is not all of the buffers whose pointers it takes."""
+        call, target = self.text.call(stmt.name, stmt.args), stmt.target
+        stored = () if target is None else (Region(target.buffer, target.indices, (Const(1),) * target.buffer.rank),)
+        reads, writes = touched(stmt.args)
+        if (stmt.reads, stmt.writes) != (reads, (*writes, *stored)) and not self.text.tvm:
+            through = stmt.writes[: len(stmt.writes) - len(stored)]
+            pairs = ("reads", stmt.reads), ("writes", through)
+            parts = [f"{word}=[{', '.join(map(self.text.region, own))}]" for word, own in pairs]
+            call = f"T.opaque({call}, {', '.join(parts)})"
+        if target is not None:
+            self.line(f"{target.buffer.name}[{self.text.indices(target.indices)}] = {call}")
+        else:
+            self.line(call if call.startswith(("Module.", "T.opaque(")) else f"T.evaluate({call})")
 
     def scoped(self, stmt: Let | Allocate | Declare, last: bool) -> None:
         """``x: T.int64 = value`` where the body reaches to the end of the suite, else ``with``."""
@@ -339,9 +366,16 @@ class _Printer:
             self.suite(block.body)
 
     def regions(self, block: Block) -> None:
-        """All of each buffer, for a block with memory in its body: TVM would derive regions of that memory too."""
+        """All of each buffer, for a block with calls or memory in its body, of which TVM would derive regions too.
+
+        Of a block that is one call the regions of the call.
+        """
+        if isinstance(block.body, Opaque):
+            for word, regions in (("reads", block.body.reads), ("writes", block.body.writes)):
+                self.line(f"T.{word}({', '.join(map(self.text.region, regions))})")
+            return
         declared = {n.buffer for n in walk(block) if isinstance(n, (Allocate, Declare))}
-        if not declared:
+        if not declared and not any(isinstance(n, Opaque) for n in walk(block)):
             return
         own = {b.name for b in declared if not b.data} | {b.name for n in blocks(block) for b in n.allocs}
         seen = {n.name: n for part in self.parts for n in walk(part) if isinstance(n, Buffer)}

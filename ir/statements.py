@@ -11,6 +11,9 @@
              | Evaluate(expr)
              | Assume(cond)                                           knowledge about contents, no effect
              | Attr(key, value, body)                                 a note on body, without effect
+             | While(cond, body)
+             | Assert(cond, message)
+             | Opaque(name, args, target, reads, writes)              a call of what is not known here
              | Allocate(buffer, body)                                 lowered: memory alive in body
              | Declare(buffer, body)                                  lowered: another view of defined memory
     iter   ::= Iter(var, limit, kind, binding)                        kind: spatial | reduce | opaque
@@ -30,6 +33,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from .calls import Arg, Pointer, Region, Text
 from .expr import TRUE, Buffer, Expr, Extent, Load, Var, as_expr, fixed_extent, free_variables
 from .node import Node, changed, children, gathered, rebuild, remembered, transform, walk
 
@@ -132,6 +136,49 @@ class Declare(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class While(Stmt):
+    """`body` as often as `cond` holds before it."""
+
+    cond: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Assert(Stmt):
+    """The end of the program, with a message, where `cond` does not hold."""
+
+    cond: Expr
+    message: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque(Stmt):
+    """A call of a function, instruction or library that is not known here, whose value `target` takes, if any does.
+
+    It is `name`d as the script calls it: ``call_extern``, ``tvm_mma_sync``.  It may read every element of `reads`
+    and write every element of `writes`, to which that of `target` belongs, and touches no others.
+    """
+
+    name: str
+    args: tuple[Arg, ...]
+    target: Pointer | None
+    reads: tuple[Region, ...]
+    writes: tuple[Region, ...]
+
+    @property
+    def callee(self) -> str:
+        """What is called: the function that ``call_extern`` and its like name, else the instruction."""
+        named = [a.value for a in self.args if isinstance(a, Text)]
+        return named[self.name == "call_extern"] if self.name in NAMING and len(named) > 1 else (
+            named[0] if self.name in NAMING and named else self.name
+        )
+
+
+NAMING = ("call_extern", "call_packed", "call_cpacked", "call_pure_extern")
+"""Calls whose first string is the name of a function; before that of ``call_extern`` stands the type of its value."""
+
+
+@dataclass(frozen=True, eq=False)
 class Iter(Node):
     """``var`` in ``[0, limit)``, bound to an expression over the loops around; `limit` is what a buffer's extent is."""
 
@@ -194,7 +241,7 @@ def stmt_children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements that stand directly in a statement, in program order: a block's init before its body."""
     if isinstance(stmt, Seq):
         return stmt.stmts
-    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
+    if isinstance(stmt, (For, Let, Attr, Allocate, Declare, While)):
         return (stmt.body,)
     if isinstance(stmt, If):
         return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
@@ -208,7 +255,7 @@ def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
     if isinstance(stmt, Seq):
         new = [fn(s) for s in stmt.stmts]
         return stmt if all(a is b for a, b in zip(new, stmt.stmts, strict=True)) else seq(new)
-    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
+    if isinstance(stmt, (For, Let, Attr, Allocate, Declare, While)):
         body = fn(stmt.body)
         return stmt if body is stmt.body else changed(stmt, body=body)
     if isinstance(stmt, If):
@@ -273,7 +320,8 @@ def written_buffers(node: Node) -> tuple[Buffer, ...]:
 
 @remembered
 def _written(node: Node) -> tuple[Buffer, ...]:
-    own = (node.buffer,) if isinstance(node, Store) else ()
+    own: tuple[Buffer, ...] = (node.buffer,) if isinstance(node, Store) else ()
+    own = tuple(region.buffer for region in node.writes) if isinstance(node, Opaque) else own
     return _together([own, *(_written(child) for child in children(node) if not isinstance(child, Expr))])
 
 
@@ -284,7 +332,8 @@ def read_buffers(node: Node) -> tuple[Buffer, ...]:
 
 @remembered
 def _read(node: Node) -> tuple[Buffer, ...]:
-    own = (node.buffer,) if isinstance(node, Load) else ()
+    own: tuple[Buffer, ...] = (node.buffer,) if isinstance(node, Load) else ()
+    own = tuple(region.buffer for region in node.reads) if isinstance(node, Opaque) else own
     return _together([own, *map(_read, children(node))])
 
 

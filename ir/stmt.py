@@ -23,11 +23,13 @@ from .printer import functions_script, node_script
 from .statements import (
     ITER_KINDS,
     LOOP_KINDS,
+    NAMING,
     NO_NAMES,
     SUBGROUP,
     THREAD_AXES,
     Allocate,
     Annotations,
+    Assert,
     Assume,
     Attr,
     Block,
@@ -37,9 +39,11 @@ from .statements import (
     If,
     Iter,
     Let,
+    Opaque,
     Seq,
     Stmt,
     Store,
+    While,
     blocks,
     fresh,
     loads,
@@ -62,8 +66,9 @@ from .statements import (
 )
 
 __all__ = [
-    "ITER_KINDS", "LOOP_KINDS", "NO_NAMES", "SUBGROUP", "THREAD_AXES", "Allocate", "Annotations", "Assume", "Attr",
-    "Block", "Declare", "Evaluate", "For", "If", "Iter", "Let", "Module", "PrimFunc", "Seq", "Stmt", "Store",
+    "ITER_KINDS", "LOOP_KINDS", "NAMING", "NO_NAMES", "SUBGROUP", "THREAD_AXES", "Allocate", "Annotations", "Assert",
+    "Assume", "Attr", "Block", "Declare", "Evaluate", "For", "If", "Iter", "Let", "Module", "Opaque", "PrimFunc",
+    "Seq", "Stmt", "Store", "While",
     "blocks", "fresh", "loads", "loops", "map_children", "memories_read", "memories_written", "names", "names_below",
     "path_to", "read_buffers", "replace_buffer", "script", "seq", "span_of", "stmt_children", "stores",
     "transform_statements", "walk_stmts", "written_buffers",

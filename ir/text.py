@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import dtypes
+from .calls import Keyword, Nested, Pointer, Region, Text
 from .expr import (
     ARITHMETIC,
     COMPARISONS,
@@ -26,6 +27,7 @@ from .expr import (
     Shuffle,
     Undef,
     Var,
+    binary,
 )
 from .functions import (
     FUNCTIONS,
@@ -38,7 +40,7 @@ from .functions import (
     STATEMENT_CALLS,
     TO_INT_CALLS,
 )
-from .node import rebuild
+from .node import Node, rebuild
 
 _LEVELS = {"or": 1, "and": 2, "not": 3, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 _LEVELS.update(dict.fromkeys(COMPARISONS, 4))
@@ -170,6 +172,35 @@ class Texts:
         tail = "".join(f", {self.typed(a)}" for a in e.args)
         return f'T.call_extern("{e.dtype}", {quoted(e.name)}{tail})'
 
+    def argument(self, arg: Node) -> str:
+        """An argument of a call of what is not known here."""
+        match arg:
+            case Expr():
+                return self.typed(arg)
+            case Text():
+                return quoted(arg.value)
+            case Pointer():
+                place = f"{arg.buffer.name}[{self.indices(arg.indices)}]"
+                return f"T.address_of({place})" if arg.indices else f"{arg.buffer.name}.data"
+            case Keyword():
+                return f"{arg.name}={self.argument(arg.value)}"
+            case Nested():
+                return self.call(arg.name, arg.args)
+        raise TypeError(f"no script form for the argument `{type(arg).__name__}`")
+
+    def call(self, name: str, args: Sequence[Node]) -> str:
+        """A call of what is not known here."""
+        if name == "access_ptr" and args and isinstance(args[0], Pointer):
+            return f"{args[0].buffer.name}.access_ptr({', '.join(map(self.argument, args[1:]))})"
+        owner = "" if name.startswith("Module.") else "T."
+        return f"{owner}{name}({', '.join(map(self.argument, args))})"
+
+    def region(self, region: Region) -> str:
+        """``A[i, 0:4]``."""
+        pairs = zip(region.begin, region.extent, strict=True)
+        parts = (self(b) if e == Const(1) else f"{self(b)}:{self(simplest_sum(b, e))}" for b, e in pairs)
+        return f"{region.buffer.name}[{', '.join(parts) or '()'}]"
+
     def _args(self, items: Sequence[Expr], exact: bool = False) -> str:
         """Operands that take their type from each other; literals alone show it if `exact`."""
         alone = all(map(_is_number, items))
@@ -178,6 +209,11 @@ class Texts:
 
 
 CLASSIC = Texts()
+
+
+def simplest_sum(begin: Expr, extent: Expr) -> Expr:
+    """``begin + extent``, of two numbers their sum, and of 0 and an extent that extent."""
+    return extent if begin == Const(0) else binary("+", begin, extent)
 
 
 def _is_number(e: Expr) -> bool:

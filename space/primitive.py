@@ -28,6 +28,7 @@ from ..ir.verify.catalogue import VerifyError
 from ..ir.verify.rules import verify
 from .arguments import describe, encode_argument, fits, is_variadic
 from .errors import ScheduleError
+from .opaque import has_calls, refuse_calls
 from .tensorir import without_options
 
 Result = tuple[PrimFunc, Any]
@@ -137,7 +138,9 @@ class Primitive:
 
         Raises ScheduleError, which knows the call, where the arguments do not fit or the primitive refuses.
         """
+        self._check_calls(func, None, arguments)
         result: Result = self._call(self.rewrite, (func,), arguments)
+        self._check_calls(func, result[0], arguments)
         return result
 
     def apply_in(self, module: Module, current: str, arguments: Mapping[str, Any]) -> ModuleResult:
@@ -154,12 +157,29 @@ class Primitive:
 
     def _apply_in(self, module: Module, current: str, arguments: Mapping[str, Any]) -> ModuleResult:
         if self.across is not None:
+            self._check_calls(module[current], None, arguments)
             across: ModuleResult = self._call(self.across, (module, current), arguments)
             self._check_all_values(module[current], across[0][across[1]], arguments)
             return across
         func, result = self.apply(module[current], arguments)
         self._check_all_values(module[current], func, arguments)
         return module.with_function(func), current, result
+
+    def _check_calls(self, func: PrimFunc, made: PrimFunc | None, arguments: Mapping[str, Any]) -> None:
+        """Raises ScheduleError where `func` has calls of what is not known, and they are in the way of the primitive.
+
+        Of what the primitive `made`, that it is a program.
+        """
+        if not has_calls(func):
+            return
+        try:
+            refuse_calls(func, self.name, arguments)
+            if made is not None:
+                verify(made)
+        except ScheduleError as error:
+            raise error.at(self.name, dict(arguments)) from None
+        except VerifyError as error:
+            raise ScheduleError("{error}", error=str(error)).at(self.name, dict(arguments)) from None
 
     def _check_all_values(self, before: PrimFunc, func: PrimFunc, arguments: Mapping[str, Any]) -> None:
         """Raises ScheduleError where the program is not proven to be one for all values of its parameters.

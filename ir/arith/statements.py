@@ -6,7 +6,24 @@ from typing import Any
 
 from ..expr import TRUE, Const, Expr, Load, Undef, conjuncts, free_variables
 from ..node import rebuild, walk
-from ..statements import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
+from ..statements import (
+    Allocate,
+    Assert,
+    Assume,
+    Attr,
+    Block,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Opaque,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    seq,
+)
 from .intervals import Facts, negate
 from .simplifier import Simplifier, simplifier_for
 
@@ -128,6 +145,15 @@ def _around(stmt: Allocate | Declare, s: Simplifier) -> Stmt:
     return stmt if body is stmt.body else type(stmt)(stmt.buffer, body)
 
 
+def _while(stmt: While, s: Simplifier) -> Stmt:
+    """What the condition says does not last: the body may change what it reads."""
+    cond = s.expr(stmt.cond)
+    if isinstance(cond, Const) and not cond.value:
+        return NOTHING
+    body = simplify_stmt(stmt.body, s.facts)
+    return stmt if cond is stmt.cond and body is stmt.body else While(cond, body)
+
+
 def _attr(stmt: Attr, s: Simplifier) -> Stmt:
     value = s.expr(stmt.value) if isinstance(stmt.value, Expr) else stmt.value
     body = simplify_stmt(stmt.body, s.facts)
@@ -153,4 +179,7 @@ _SIMPLIFY: dict[type[Stmt], Any] = {
     Assume: lambda stmt, _: stmt,  # what is assumed stays as it was written, for those who look for it
     Allocate: _around,
     Declare: _around,
+    While: _while,
+    Assert: _leaf,
+    Opaque: _leaf,
 }

@@ -14,6 +14,7 @@ from .. import dtypes
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..caches import cached
+from ..calls import Region, elements, values_of
 from ..expr import (
     Broadcast,
     Buffer,
@@ -26,6 +27,7 @@ from ..expr import (
     Ramp,
     Select,
     Shuffle,
+    Undef,
     Var,
     as_index,
     binary,
@@ -37,7 +39,7 @@ from ..extents import where_within
 from ..functions import LOAD_WITHIN, MASKED_LOAD
 from ..node import children, rebuild, walk
 from ..statements import LONGEST
-from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
+from ..stmt import Assert, Block, Evaluate, For, If, Let, Opaque, Stmt, Store, While
 
 Env = Mapping[Var, Expr]
 Dims = tuple[tuple[Var, Expr | int | None], ...]
@@ -109,8 +111,11 @@ def own_expressions(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
         yield stmt.value, not dtypes.is_float(stmt.var.dtype) or _decides(stmt)
     elif isinstance(stmt, For):
         yield stmt.extent, True
-    elif isinstance(stmt, If):
+    elif isinstance(stmt, (If, While, Assert)):
         yield stmt.cond, True
+    elif isinstance(stmt, Opaque):
+        for value in values_of((*stmt.args, *stmt.reads, *stmt.writes)):
+            yield value, True
     elif isinstance(stmt, Block):
         yield stmt.predicate, True
         for item in stmt.iters:
@@ -142,6 +147,16 @@ def accesses_of(stmt: Stmt, frame: Frame) -> Accesses:
     if isinstance(stmt, Store):
         found[_access(stmt, (), False, frame)] = None
     return tuple(found)
+
+
+def region_access(region: Region, inside: tuple[Var | None, ...], is_write: bool, frame: Frame) -> Access:
+    """The access of the element of a region that the variables `inside` count; any one where some extent is no number.
+
+    A dimension that is one long has no variable.
+    """
+    indices = elements(region, inside)
+    node = Store(region.buffer, indices, Undef(region.buffer.dtype)) if is_write else Load(region.buffer, indices)
+    return _access(node, (), False, frame)
 
 
 @cached(1 << 13)

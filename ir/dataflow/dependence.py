@@ -25,9 +25,9 @@ import islpy as isl
 
 from ..affine.from_isl import Reader
 from ..affine.guard import NotAffine, Unknown, question
-from ..affine.sets import Domain, IntSet, access_map, box, points
+from ..affine.sets import Domain, IntSet, access_map, points
 from ..caches import cached
-from ..expr import Buffer, Expr, Extent, Var, binary, const, fixed_extent, substitute
+from ..expr import Buffer, Expr, Extent, Var, binary, const, substitute
 from ..stmt import For
 from .accesses import Access
 from .instances import Statement
@@ -160,8 +160,9 @@ class Event:
             names = tuple(Var(f"p{k}") for k in range(len(self.shape)))
             if self.coordinates is None:
                 count = len(self.owners)
-                sizes = [fixed_extent(e, "memory of which any element may be meant") for e in self.shape[count:]]
-                anywhere = isl.Map.from_domain_and_range(self.domain.isl, box(names[count:], sizes).isl)
+                sizes = ((v, None if isinstance(e, Expr) else e) for v, e in zip(names, self.shape, strict=True))
+                memory = points(Domain(tuple(sizes)[count:]))
+                anywhere = isl.Map.from_domain_and_range(self.domain.isl, memory.isl)
                 handle = access_map(self.domain, self.owners, names[:count]).isl.flat_range_product(anywhere)
             else:
                 handle = access_map(self.domain, self.coordinates, names).isl

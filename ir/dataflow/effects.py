@@ -80,18 +80,14 @@ class _Stored:
 def effect(program: Program, changes: Sequence[Change], appears: bool) -> Harm | None:
     """Why something that is observed would change; the cheap questions first."""
     stores = [c for c in changes if c.statement.write is not None]
-    if _untouched(program, changes, [_all_loud(c) for c in stores]):
+    everything = ((c, points(c.domain)) for c in stores)
+    if _untouched(program, changes, [_Stored(c, loud, loud.subtract(loud)) for c, loud in everything]):
         return None
     split = [_split(program, c, changes, appears, exact=False) for c in stores]
     if all(s.loud.is_empty() for s in split) or _untouched(program, changes, split):
         return None
     split = [s if s.loud.is_empty() else _split(program, s.change, changes, appears, exact=True) for s in split]
     return None if all(s.loud.is_empty() for s in split) else _alive(program, changes, split)
-
-
-def _all_loud(change: Change) -> _Stored:
-    everything = points(change.domain)
-    return _Stored(change, everything, everything.subtract(everything))
 
 
 def _split(program: Program, change: Change, changes: Sequence[Change], appears: bool, exact: bool) -> _Stored:

@@ -28,21 +28,25 @@ from .. import dtypes
 from ..affine.sets import Domain
 from ..arith.intervals import negate
 from ..caches import Recent, cached
+from ..calls import Region
 from ..expr import (
     TRUE,
     Buffer,
     Const,
     Expr,
+    Undef,
     Var,
     binary,
     conjuncts,
     const,
     reads_memory,
 )
-from ..node import walk
+from ..node import remembered, walk
 from ..ranges import preconditions
+from ..statements import LONGEST
 from ..stmt import (
     Allocate,
+    Assert,
     Assume,
     Attr,
     Block,
@@ -51,10 +55,12 @@ from ..stmt import (
     For,
     If,
     Let,
+    Opaque,
     PrimFunc,
     Seq,
     Stmt,
     Store,
+    While,
     fresh,
     memories_read,
     memories_written,
@@ -71,6 +77,8 @@ from .accesses import (
     accesses_of,
     inlined,
     lanes_of,
+    own_expressions,
+    region_access,
     resolved,
     resolved_loads,
 )
@@ -101,6 +109,9 @@ class Statement:
     lane: Var | None
     owners: Owners
     aliases: Aliases
+    region: Region | None = None
+    inside: tuple[Var | None, ...] = ()
+    is_written: bool = False
 
     @cached_property
     def domain(self) -> Domain:
@@ -110,7 +121,7 @@ class Statement:
     @property
     def exact(self) -> bool:
         """Whether all of `domain` runs."""
-        return self.domain.dims == self.dims and self.domain.conditions == self.conditions
+        return self.region is None and self.domain.dims == self.dims and self.domain.conditions == self.conditions
 
     @property
     def variables(self) -> tuple[Var, ...]:
@@ -120,7 +131,7 @@ class Statement:
     def parameters(self) -> tuple[Var, ...]:
         """The scalar parameters among the dimensions."""
         around = {loop.var for loop in self.loops}
-        return tuple(v for v in self.variables if v not in around and v != self.lane)
+        return tuple(v for v in self.variables if v not in around and v != self.lane and v not in self.inside)
 
     @cached_property
     def bounds(self) -> dict[Var, tuple[int, int]]:
@@ -134,6 +145,8 @@ class Statement:
     @cached_property
     def accesses(self) -> Accesses:
         """Loads in evaluation order, then the store; assumptions touch nothing."""
+        if self.region is not None:
+            return (region_access(self.region, self.inside, self.is_written, self._frame),)
         return accesses_of(self.stmt, self._frame)
 
     @cached_property
@@ -152,8 +165,13 @@ class Statement:
 
     @cached_property
     def value(self) -> Expr:
-        """The value of a store or evaluation as it is written, with let bindings of data written out."""
+        """The value of a store or evaluation as it is written, with let bindings of data written out.
+
+        What a call of what is not known stores is anything.
+        """
         stmt = self.stmt
+        if self.region is not None:
+            return Undef(self.region.buffer.dtype)
         assert isinstance(stmt, (Store, Evaluate))
         data = {v: e for v, e in self.env if dtypes.is_float(v.dtype) or reads_memory(e)}
         result: Expr = inlined(stmt.value, data)
@@ -333,8 +351,12 @@ class _Builder:
             self.visit(stmt.body, inner)
         elif isinstance(stmt, Attr):
             self.visit(stmt.body, inner)
-        elif isinstance(stmt, (Store, Evaluate, Assume)):
+        elif isinstance(stmt, (Store, Evaluate, Assume, Assert)):
             self._emit(inner)
+        elif isinstance(stmt, Opaque):
+            self._opaque(stmt, inner)
+        elif isinstance(stmt, While):
+            self._while(stmt, inner)
         else:
             raise TypeError(f"no rule for the statement {type(stmt).__name__}")
 
@@ -354,6 +376,40 @@ class _Builder:
             ),
         )
         self.counter = outer
+
+    def _while(self, stmt: While, place: _Place) -> None:
+        """A loop of so many steps that no condition tells them."""
+        loop = endless(stmt)
+        outer, position = self.counter, next(self.counter)
+        self.counter = count()
+        inner = place._replace(
+            loops=(*place.loops, loop),
+            loop_vars=(*place.loop_vars, loop.var),
+            dims=(*place.dims, (loop.var, LONGEST)),
+            prefix=(*place.prefix, position, loop.var),
+            conditions=(*place.conditions, Undef("bool")),
+        )
+        self._reader(inner, stmt.cond)
+        self.visit(stmt.body, inner)
+        self.counter = outer
+
+    def _opaque(self, stmt: Opaque, place: _Place) -> None:
+        """A statement for what its arguments load, and one for each region; the elements of one are dimensions."""
+        self._reader(place, *(e for e, _ in own_expressions(stmt)))
+        for region, is_written in (*((r, False) for r in stmt.reads), *((w, True) for w in stmt.writes)):
+            taken = {*names_below(stmt), *(v.name for v, _ in place.dims)}
+            inside: list[Var | None] = []
+            dims = place.dims
+            for extent in region.extent:
+                if extent == const(1):
+                    inside.append(None)
+                    continue
+                var = Var(fresh("inside", taken))
+                taken.add(var.name)
+                inside.append(var)
+                size = resolved(extent, place.env, place.dims, None)
+                dims = (*dims, (var, int(size.value) if isinstance(size, Const) else size))
+            self._emit(place._replace(dims=dims), region, tuple(inside), is_written)
 
     def _block(self, stmt: Block, place: _Place) -> None:
         self._reader(place, stmt.predicate, *(i.binding for i in stmt.iters))
@@ -376,7 +432,9 @@ class _Builder:
         if any(map(self.evaluates, exprs)):
             self._emit(place)
 
-    def _emit(self, place: _Place) -> None:
+    def _emit(
+        self, place: _Place, region: Region | None = None, inside: tuple[Var | None, ...] = (), is_written: bool = False
+    ) -> None:
         stmt = place.path[-1]
         lane, dims = None, place.dims
         width = lanes_of(stmt)
@@ -387,9 +445,15 @@ class _Builder:
         self.found.append(
             Statement(
                 len(self.found), stmt, place.path, place.loops, dims, place.conditions, schedule, place.block,
-                place.is_init, place.env, lane, place.owners, place.aliases,
+                place.is_init, place.env, lane, place.owners, place.aliases, region, inside, is_written,
             )
         )
+
+
+@remembered
+def endless(stmt: While) -> For:
+    """A loop, the same for each question, whose iterations stand for those of the statement."""
+    return For(Var(fresh("turn", set(names_below(stmt)))), const(LONGEST), stmt.body)
 
 
 def _bound(place: _Place, pairs: Sequence[tuple[Var, Expr]]) -> _Place:

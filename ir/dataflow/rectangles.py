@@ -7,13 +7,14 @@ statements that may touch the box are gone through in program order::
     A[3] = x;  B[0] = A[3]          it is needed, if `x` is not there already
     for i: A[i] = i;  for j: A[j] = j      the second is silent
 
-Loops around both count where each is the same index of both, so that elements meet in one iteration alone.  Anything
-else is open, which is no answer: sets decide it then (`witness`, `harmless`), at a hundred times the cost.
+Loops around two statements count where each is the same index of both, so that elements meet in one iteration alone:
+else what comes later in the text may run earlier.  Anything else is open, which is no answer: sets decide it then
+(`witness`, `harmless`), at a hundred times the cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -100,7 +101,9 @@ def _harm(program: Program, store: Statement, gone: Collection[int]) -> Harm | _
             return OPEN
         if later and other.exact:
             filled = _filled(other, other.write)
-            return None if filled is not None and holds(filled, box) else OPEN
+            covers = filled is not None and holds(filled, box)
+            readers = ((s, a) for s in near if s.number not in gone for a in s.reads)
+            return None if covers and not _interleaves(other, other.write, readers) else OPEN
     is_seen = any(b.name == write.buffer.name for b in program.func.buffers)
     return _needed(store, write, "an element of a parameter") if is_seen else None
 
@@ -120,6 +123,14 @@ def _is_later(store: Statement, write: Access, other: Statement, access: Access)
     return other.number > store.number
 
 
+def _interleaves(writer: Statement, write: Access, others: Iterable[tuple[Statement, Access]]) -> bool:
+    """Whether, in a loop around both, another access may touch an element before or after the writer's iteration."""
+    return any(
+        other is not writer and access.buffer == write.buffer and _is_later(writer, write, other, access) is OPEN
+        for other, access in others
+    )
+
+
 def _is_silent(
     program: Program, near: Sequence[Statement], store: Statement, box: Box, gone: Collection[int]
 ) -> bool | _Open:
@@ -134,6 +145,8 @@ def _is_silent(
             continue
         if other.number in gone or other.write is None or other.write.buffer != write.buffer:
             continue
+        if other.region is not None:
+            return False  # which leaves anything
         filled = _filled(other, other.write)
         later = OPEN if filled is None else _is_later(store, write, other, other.write)
         if later is OPEN or filled is None:
@@ -145,7 +158,8 @@ def _is_silent(
             return equal
         same = True
         if other.exact:
-            return True
+            writers = ((s, s.write) for s in near if s.number not in gone and s.write is not None)
+            return OPEN if _interleaves(other, other.write, writers) else True
     # Some writer may leave the very value, and none surely has: nothing is known of what was there before.
     return OPEN if same else False
 

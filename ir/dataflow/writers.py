@@ -124,19 +124,23 @@ def _polluted(program: Program) -> dict[Buffer, IntSet]:
     for buffer in sorted(buffers, key=lambda b: b.name):
         for writer in writers(program, buffer):
             for piece in writer.pieces:
-                if piece.value is None:
+                opaque = writer.statement is not None and writer.statement.region is not None
+                if piece.value is None and not opaque:
                     continue
                 elements = image(writer.domain.where(*piece.conditions), writer.indices, (), buffer)
-                into = padding if is_finite_value(piece.value) else may_be_undef
+                into = padding if is_finite_value(piece.value) and not opaque else may_be_undef
                 into[buffer] = elements if buffer not in into else into[buffer].union(elements)
     return spread(program, may_be_undef, padding)
 
 
 def _store(statement: Statement, access: Access) -> Writer:
-    assert isinstance(statement.stmt, Store)
     known = frozenset(statement.variables)
     affine = not access.whole and all(is_affine(i, known) for i in access.indices)
-    pieces = _stored(statement.resolve(statement.stmt.value, strict=True), known, affine)
+    if statement.region is not None:
+        pieces: tuple[Piece, ...] = (Piece((), None),)
+    else:
+        assert isinstance(statement.stmt, Store)
+        pieces = _stored(statement.resolve(statement.stmt.value, strict=True), known, affine)
     owners = tuple(v for v in access.owners if v in known)
     return Writer(
         statement, statement.domain, access.indices if affine else None, owners, pieces, statement.exact and affine

@@ -10,8 +10,10 @@ state for every element (`memory`), and raises `InterpreterError` on
 5. an assumption that does not hold,
 6. an iterator that leaves its range,
 7. an integer division by zero,
-8. arguments that do not fit the parameters, or overlap where one is written, and
-9. a view that is longer than the memory that it names.
+8. arguments that do not fit the parameters, or overlap where one is written,
+9. a view that is longer than the memory that it names,
+10. an assertion that does not hold, and
+11. a call of a function, instruction or library that is not known here, unless a function is given for it.
 
 The init of a block runs before each instance whose reduce iterators are all 0.
 Loops of every kind run in order.  An array of bfloat16 or float8 is passed as one of
@@ -44,27 +46,31 @@ from .memory import (
     Storage,
 )
 from .nest import Value, root
+from .opaque import Given
 from .pads import pad_contents
 from .run import Machine
 
 __all__ = ["InterpreterError", "interpret"]
 
 
-def interpret(func: Program, *arrays: Any, strict_state: bool = True) -> None:
+def interpret(func: Program, *arrays: Any, strict_state: bool = True, calls: Given | None = None) -> None:
     """Run `func` on its parameters, in order; outputs are written in place.
 
     Arrays have the parameters' physical shapes and dtypes, scalars are numbers.
     Outputs (parameters that are stored to) hold nothing on entry, and so does every
     allocation.  With ``strict_state=False``, which suits lowered programs, outputs
     hold what the caller put there and allocations are undef.  Elements that end undef
-    hold an arbitrary value.
+    hold an arbitrary value.  `calls` are functions, by name, for calls of what is not known here: each takes the arrays
+    of the regions that a call reads and of those that it writes, in which it leaves its results.
     """
     if not isinstance(func, PrimFunc):
         func = func_of(func, "interpret")
-    execute(func, *arrays, strict_state=strict_state)
+    execute(func, *arrays, strict_state=strict_state, calls=calls)
 
 
-def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str, Memory]:
+def execute(
+    func: PrimFunc, *arrays: Any, strict_state: bool = True, calls: Given | None = None
+) -> dict[str, Memory]:
     """`interpret`, with the memory of each buffer parameter afterwards, which tells the state of its elements."""
     if len(arrays) != len(func.params):
         raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")
@@ -89,7 +95,7 @@ def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str
     for name, layout in func.layouts:
         _mark_padding(func, name, layout, memory)
     with np.errstate(all="ignore"):
-        Machine(memory, func.body, UNINITIALISED if strict_state else UNDEF).run(nest, func.body)
+        Machine(memory, func.body, UNINITIALISED if strict_state else UNDEF, calls).run(nest, func.body)
     for array, flat in copies:
         array[...] = flat
     return memory

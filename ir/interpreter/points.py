@@ -10,7 +10,22 @@ import numpy as np
 from .. import dtypes
 from ..expr import TRUE, Buffer, Expr, Load, Not, Var, variables
 from ..node import children, walk
-from ..stmt import Allocate, Attr, Block, Declare, For, If, Let, Seq, Stmt, Store, memories_read, memories_written
+from ..stmt import (
+    Allocate,
+    Attr,
+    Block,
+    Declare,
+    For,
+    If,
+    Let,
+    Opaque,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    memories_read,
+    memories_written,
+)
 from ..text import expr_text
 from .hazards import LARGEST_CHECK, Access, Hazard, views
 from .memory import Memory
@@ -95,7 +110,7 @@ class Points:
         """The accesses below `stmt` to the memories `names`, a superset where guards read memory."""
         if nest.n == 0 or names.isdisjoint(memories_read(stmt) | memories_written(stmt)):
             return
-        if nest.n > LARGEST_CHECK:
+        if nest.n > LARGEST_CHECK or isinstance(stmt, (Opaque, While)):
             raise Hazard
         for child in children(stmt):
             if isinstance(child, Expr):

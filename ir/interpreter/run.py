@@ -15,12 +15,29 @@ import numpy as np
 from .. import dtypes
 from ..expr import Buffer, Call, Not, Var
 from ..functions import PREFETCH, STATEMENT_CALLS
-from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
+from ..stmt import (
+    Allocate,
+    Assert,
+    Assume,
+    Attr,
+    Block,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Opaque,
+    Seq,
+    Stmt,
+    Store,
+    While,
+)
 from ..text import expr_text
 from .hazards import independent, separate
 from .lanes import lane_of_statement
 from .memory import UNINITIALISED, InterpreterError, Memory, Storage
 from .nest import Index, Loop, Nest
+from .opaque import Given, run_opaque
 from .points import Part
 from .stores import Stores
 from .values import wide
@@ -32,9 +49,11 @@ LARGEST_COPIES = 1 << 22  # elements of private memory of all lanes together, a 
 class Machine(Stores):
     """Runs statements on `memory`, by buffer name; allocations start in the state `fresh`."""
 
-    def __init__(self, memory: dict[str, Memory], body: Stmt, fresh: int = UNINITIALISED) -> None:
+    def __init__(
+        self, memory: dict[str, Memory], body: Stmt, fresh: int = UNINITIALISED, given: Given | None = None
+    ) -> None:
         super().__init__(memory, body)
-        self.fresh = fresh
+        self.fresh, self.given = fresh, given or {}
 
     def run(self, nest: Nest, stmt: Stmt) -> None:
         if nest.n == 0:
@@ -105,6 +124,25 @@ class Machine(Stores):
     def _evaluate(self, nest: Nest, stmt: Evaluate) -> None:
         if not (isinstance(stmt.value, Call) and stmt.value.name in (PREFETCH, *STATEMENT_CALLS)):
             self.value(nest, stmt.value)
+
+    def _while(self, nest: Nest, stmt: While) -> None:
+        if nest.n > 1:
+            self.serially(nest, lambda part: self._while(part, stmt))
+            return
+        while np.all(self.value.data(nest, stmt.cond, "the condition")):
+            self.run(nest, stmt.body)
+
+    def _opaque(self, nest: Nest, stmt: Opaque) -> None:
+        if nest.n > 1:
+            self.serially(nest, lambda part: self._opaque(part, stmt))
+        else:
+            run_opaque(self.value, nest, stmt, self.given)
+
+    def _assert(self, nest: Nest, stmt: Assert) -> None:
+        holds = self.value.data(nest, stmt.cond, "the condition")
+        if not np.all(holds):
+            text = f"`{expr_text(stmt.cond)}` does not hold" + (f": {stmt.message}" if stmt.message else "")
+            raise self.value.error(nest, text, np.logical_not(holds))
 
     def _assume(self, nest: Nest, stmt: Assume) -> None:
         holds = self.value.assumed(nest, stmt.cond)
@@ -201,5 +239,6 @@ class Machine(Stores):
 _RUN: dict[type[Stmt], Callable[..., None]] = {
     Seq: Machine._seq, For: Machine._for, If: Machine._if, Let: Machine._let, Store: Machine.store,
     Evaluate: Machine._evaluate, Assume: Machine._assume, Allocate: Machine._allocate,
-    Declare: Machine._declare, Block: Machine._block, Attr: Machine._attr,
+    Declare: Machine._declare, Block: Machine._block, Attr: Machine._attr, While: Machine._while,
+    Opaque: Machine._opaque, Assert: Machine._assert,
 }  # fmt: skip

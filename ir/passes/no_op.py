@@ -193,7 +193,9 @@ def _parts(found: Sequence[tuple[Position, Statement]], place: Position) -> Iter
 def _harm(program: Program, statements: Sequence[Statement]) -> Answer:
     """Why these stores may not go, if they may not: by boxes, and by sets where that is open."""
     if any(has_undef(s.stmt.value) for s in statements if isinstance(s.stmt, Store)):
+        # Which is knowledge that later proofs rest on, although the store itself changes nothing.
         return Answer(Harm("it stores `undef`, which says that anything may stand there"))
+
     return by_boxes(program, statements) or Answer(_exact_harm(program, statements))
 
 

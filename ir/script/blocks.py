@@ -15,6 +15,7 @@ from ..syntax.base import Scope, called, show
 from ..syntax.constants import attributes, integer, text, typed_integer
 from ..syntax.words import AXES, BLOCK_ALLOC, BLOCK_ATTR, near
 from ..text import extents_text
+from .calls import has_calls, with_declared
 from .loops import LoopParser
 from .regions import Declared, Region, check_regions, is_silent
 
@@ -59,13 +60,18 @@ class BlockParser(LoopParser):
         with self.scope.nested():
             body = self.rest(node.body, header)
         self.headers.pop()
-        block = header.block(self._block_name(name or "block"), body)
+        block = self.declared(header.block(self._block_name(name or "block"), body), header)
         self.check(block, header)
         return block
 
+    def declared(self, block: Block, header: Header) -> Block:
+        """The block, whose calls of what is not known touch what it declares."""
+        said = header.regions.values()
+        return block if is_silent(block, said) else with_declared(block, said)
+
     def check(self, block: Block, header: Header) -> None:
         """Compare the declared regions with what the body does."""
-        if is_silent(block, header.regions.values()):
+        if is_silent(block, header.regions.values()) or has_calls(block):
             return
         for declared in header.regions.values():
             fault = check_regions(block, declared, self.around)
@@ -125,12 +131,12 @@ class BlockParser(LoopParser):
             items: list[ast.expr] = []
             for arg in call.args:
                 items.extend(arg.elts if isinstance(arg, (ast.List, ast.Tuple)) else [arg])
-            header.regions[name] = Declared(call, name, tuple(self._region(item) for item in items))
+            header.regions[name] = Declared(call, name, tuple(self.region(item) for item in items))
         return name in ("where", "reads", "writes", *BLOCK_ATTR)
 
     # ------------------------------------------------------------ regions
 
-    def _region(self, node: ast.expr) -> Region:
+    def region(self, node: ast.expr) -> Region:
         """``A[i, 0:4]``, or ``A`` for all of it."""
         if isinstance(node, ast.Name):
             buffer = self.exprs.buffer(node)

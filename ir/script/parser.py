@@ -162,7 +162,8 @@ def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
 
 def _convert(source: Source, node: ast.AST, captured: Mapping[str, Any]) -> PrimFunc | Module:
     if isinstance(node, ast.ClassDef):
-        return Module(tuple(_function(source, m, captured) for m in _methods(node)))
+        names = frozenset(m.name for m in _methods(node))
+        return Module(tuple(_function(source, m, captured, names) for m in _methods(node)))
     assert isinstance(node, ast.FunctionDef)
     return _function(source, node, captured)
 
@@ -180,12 +181,15 @@ def parse_function(text: str, captured: Mapping[str, Any], first_line: int = 1) 
     return _function(source, functions[0], captured)
 
 
-def _function(source: Source, node: ast.FunctionDef, captured: Mapping[str, Any]) -> PrimFunc:
+def _function(
+    source: Source, node: ast.FunctionDef, captured: Mapping[str, Any], siblings: frozenset[str] = frozenset()
+) -> PrimFunc:
+    """The function, which may call the others of its module, the `siblings`."""
     if node.name in NAMESPACES:
         raise source.error(node, f"`{node.name}` is the script's namespace; give the function another name")
     try:
         with deep():  # values that are bound one after the other are scopes in each other
-            return _FunctionParser(StmtParser(Scope(source, captured)), node).parse()
+            return _FunctionParser(StmtParser(Scope(source, captured), siblings), node).parse()
     except RecursionError:
         raise source.error(node, "the function is nested too deeply to be read here") from None
 
@@ -393,7 +397,7 @@ class _FunctionParser:
         header = Header()
         self.stmts.headers.append(header)
         self.stmts.block_names.add("root")
-        root = header.block("root", self._checked(header, body))
+        root = self.stmts.declared(header.block("root", self._checked(header, body)), header)
         self.stmts.check(root, header)
         return root
 

@@ -5,11 +5,30 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from ..arith.simplify import simplify
-from ..expr import Buffer, Expr, Var, as_index, binary, const
-from ..stmt import Allocate, Assume, Attr, Declare, Evaluate, If, Let, Seq, Stmt, Store, seq
+from ..calls import Pointer, Text
+from ..calls import Region as Touched
+from ..expr import Buffer, Expr, Load, Var, as_index, binary, const
+from ..stmt import (
+    Allocate,
+    Assert,
+    Assume,
+    Attr,
+    Declare,
+    Evaluate,
+    If,
+    Let,
+    Opaque,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    fresh,
+    seq,
+)
 from ..syntax.base import Scope, Window, called, dotted, is_namespaced, show
 from ..syntax.constants import literal
 from ..syntax.intrinsics import is_dtype
@@ -29,6 +48,7 @@ from ..syntax.words import (
 )
 from ..text import expr_text
 from .blocks import BlockParser, Header
+from .calls import opaque_call
 
 _WITH = (*BLOCK, *LET, *ALLOCATE, *DECLARE, "attr", "launch_thread", "init")
 
@@ -36,8 +56,9 @@ _WITH = (*BLOCK, *LET, *ALLOCATE, *DECLARE, "attr", "launch_thread", "init")
 class StmtParser(BlockParser):
     """Builds statements."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, siblings: frozenset[str] = frozenset()) -> None:
         super().__init__(scope)
+        self.siblings = siblings
         self._statements: dict[type[ast.stmt], Callable[..., Stmt | None]] = {
             ast.For: self.loop,
             ast.With: self._with,
@@ -46,6 +67,7 @@ class StmtParser(BlockParser):
             ast.AugAssign: self._augmented,
             ast.Expr: self._evaluate,
             ast.Assert: self._assert,
+            ast.While: self._while,
             ast.Pass: lambda _: None,
         }
 
@@ -90,6 +112,9 @@ class StmtParser(BlockParser):
             raise self.error(node, f"expected `buffer[indices] = value`, but got `{show(node)}`")
         element = self.exprs.element(target)
         what = f"the value stored to `{element.buffer.name}`"
+        call = opaque_call(self, node.value, element)
+        if call is not None:
+            return call
         return Store(element.buffer, element.indices, self.exprs.converted(node.value, element.dtype, what))
 
     def _augmented(self, node: ast.AugAssign) -> Stmt:
@@ -113,6 +138,9 @@ class StmtParser(BlockParser):
             if len(value.args) != 1:
                 raise self.error(value, "`T.assume` takes one condition")
             return Assume(self.exprs.expr(value.args[0], "bool"))
+        call = opaque_call(self, value)
+        if call is not None:
+            return call
         if name in HEADER or name in ("func_attr", "init"):
             raise self.error(value, f"`T.{name}` belongs at the top of a block's or function's own suite")
         if name in STATEMENTS - EXPRESSIONS or (name and name not in EXPRESSIONS and not is_dtype(name)):
@@ -124,8 +152,13 @@ class StmtParser(BlockParser):
             return f"`T.{name}` does not stand alone here"
         return f"unknown statement `T.{name}`{near(name, STATEMENTS | EXPRESSIONS, 'T.')}"
 
-    def _assert(self, node: ast.Assert) -> None:
-        """``assert A[i].dtype == "float32x4"`` is checked and leaves nothing."""
+    def _while(self, node: ast.While) -> Stmt:
+        if node.orelse:
+            raise self.error(node, "a `while` has no `else` in the script")
+        return While(self.exprs.expr(node.test, "bool"), self.suite(node.body))
+
+    def _assert(self, node: ast.Assert) -> Stmt | None:
+        """An assertion; ``assert A[i].dtype == "float32x4"`` is checked and leaves nothing."""
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
             left, right = test.left, test.comparators[0]
@@ -133,8 +166,11 @@ class StmtParser(BlockParser):
                 found = self.exprs.expr(left.value).dtype
                 if found != right.value:
                     raise self.error(node, f"`{show(left.value)}` has type {found}, not {show(right)}")
-                return
-        raise self.error(node, 'only types are asserted, as in `assert A[0].dtype == "float32"`')
+                return None
+        message = node.msg.value if isinstance(node.msg, ast.Constant) else ""
+        if not isinstance(message, str) or (node.msg is not None and not isinstance(node.msg, ast.Constant)):
+            raise self.error(node, f"the message of an assertion is a string, but got `{ast.unparse(node)[7:60]}`")
+        return Assert(self.exprs.expr(test, "bool"), message)
 
     # ------------------------------------------------------------ statements that hold the rest of the suite
 
@@ -185,7 +221,7 @@ class StmtParser(BlockParser):
         """``W = T.match_buffer(B[i, 0:4], (4,))``: a name for a region, whose elements are those of `B`."""
         if not call.args:
             raise self.error(call, "`T.match_buffer` takes a handle or a region")
-        region = self._region(call.args[0])
+        region = self.region(call.args[0])
         options = {k.arg: k.value for k in call.keywords}
         shape = call.args[1] if len(call.args) > 1 else options.get("shape")
         rank = region.buffer.rank
@@ -255,14 +291,35 @@ class StmtParser(BlockParser):
     ) -> Stmt:
         if not isinstance(target, ast.Name):
             raise self.error(target, "expected a name before the `:` of a let binding")
+        call = opaque_call(self, value)
+        if call is not None:
+            return self._called(target, call, dtype, value, body, suite)
         if dtype:
             expr = self.exprs.converted(value, dtype, f"the value of `{target.id}`")
         else:
             expr = self.exprs.expr(value)
+        return self._let_of(target, expr, body, suite)
+
+    def _let_of(self, target: ast.Name, expr: Expr, body: Sequence[ast.stmt], suite: bool) -> Stmt:
         with self.scope.nested() if suite else nullcontext():
             var = Var(self.scope.unique(target.id, target), expr.dtype)
             self.scope.bind(target.id, var, target)
             return Let(var, expr, self.rest(body, None))
+
+    def _called(
+        self, target: ast.Name, call: Opaque, dtype: str, where: ast.AST, body: Sequence[ast.stmt], suite: bool
+    ) -> Stmt:
+        """``x: T.int32 = call``: an element of memory takes what a call of what is not known here gives."""
+        first = call.args[0] if call.args else None
+        dtype = dtype or (first.value if isinstance(first, Text) and call.name == "call_extern" else "")
+        if not is_dtype(dtype):
+            raise self.error(where, f"what `{call.callee}` gives needs a type, as in `{target.id}: T.int32 = ...`")
+        name = fresh(f"{target.id}_value", self.scope.taken)
+        self.scope.taken.add(name)
+        buffer = Buffer(name, (1,), dtype, "local")
+        place, indices = Pointer(buffer, (const(0),)), (const(1),)
+        call = replace(call, target=place, writes=(*call.writes, Touched(buffer, place.indices, indices)))
+        return Allocate(buffer, seq([call, self._let_of(target, Load(buffer, place.indices), body, suite)]))
 
     def _let_call(self, target: ast.AST | None, call: ast.Call, body: Sequence[ast.stmt], suite: bool = False) -> Stmt:
         """``T.bind(value[, type])``, ``T.LetStmt(value[, type], var=x)``, ``T.let(x, value)``."""

@@ -18,6 +18,13 @@ ALLOCATE_CONST = "allocate_const"
 ENV_THREAD = "env_thread"
 DECLARE = ("decl_buffer", "buffer_decl", "Buffer")
 BLOCK_ATTR = ("block_attr", "sblock_attr")
+OPAQUE = (
+    "call_", "tvm_", "ptx_", "ptx.", "cuda.", "mma_", "amx.", "simdgroup", "make_filled_simdgroup", "vectorlow",
+    "vectorhigh", "vectorcombine", "vectorshape", "dma_", "TVMBackend", "start_profile", "end_profile",
+    "create_barriers", "anylist_", "nd_mem_alloc", "texture2d_", "get_active_lane_mask", "ignore_loop_partition",
+    "print_buffer", "nvshmem", "metal.", "webgpu.", "ret", "lookup_param", "opaque",
+)  # fmt: skip
+"""How the names of calls begin that no target here has, and that are scheduled around."""
 LET = ("let", "Let", "LetStmt", "bind")
 HEADER = ("where", "reads", "writes", *BLOCK_ATTR)
 LOOPS: Mapping[str, str] = {

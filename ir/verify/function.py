@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import dtypes
 from ..caches import cached
+from ..calls import Pointer, Region, values_of
 from ..context import Context, Surroundings, start
 from ..expr import (
     TRUE,
@@ -36,6 +37,7 @@ from ..stmt import (
     LOOP_KINDS,
     THREAD_AXES,
     Allocate,
+    Assert,
     Assume,
     Attr,
     Block,
@@ -45,10 +47,12 @@ from ..stmt import (
     If,
     Iter,
     Let,
+    Opaque,
     PrimFunc,
     Seq,
     Stmt,
     Store,
+    While,
 )
 from ..syntax.base import NAMESPACES
 from ..text import expr_text, extent_text, extents_text, shape_text
@@ -416,6 +420,28 @@ class FunctionVerifier:
         if stmt.cond.dtype != "bool":
             raise self.fail(5, f"the assumption `{expr_text(stmt.cond)}` has type {stmt.cond.dtype}")
 
+    def _assert(self, stmt: Assert) -> None:
+        self.condition(stmt.cond)
+
+    def _while(self, stmt: While) -> None:
+        self.condition(stmt.cond)
+        self.stmt(stmt.body)
+
+    def _opaque(self, stmt: Opaque) -> None:
+        """Names are visible, and each region lies in as many dimensions as its buffer has."""
+        if not stmt.name.replace(".", "").isidentifier():
+            raise self.fail(1, f"`{stmt.name}` is no name of a call")
+        for value in values_of((*stmt.args, *stmt.reads, *stmt.writes)):
+            self.expr(value)
+        for node in walk(stmt):
+            if not isinstance(node, (Pointer, Region)):
+                continue
+            self.access(node.buffer)
+            indices = node.begin if isinstance(node, Region) else node.indices
+            if len(indices) != node.buffer.rank and (indices or isinstance(node, Region)):
+                raise self.fail(5, f"`{stmt.callee}` names {len(indices)} dimensions of `{node.buffer.name}`, "
+                                f"which has {node.buffer.rank}")  # fmt: skip
+
     def _around(self, stmt: Allocate | Declare) -> None:
         with self._memory((stmt.buffer,), view=isinstance(stmt, Declare)):
             self.stmt(stmt.body)
@@ -512,4 +538,7 @@ _STATEMENTS: Mapping[type[Stmt], Callable[[FunctionVerifier, Any], None]] = {
     Allocate: FunctionVerifier._around,
     Declare: FunctionVerifier._around,
     Block: FunctionVerifier._block,
+    Assert: FunctionVerifier._assert,
+    While: FunctionVerifier._while,
+    Opaque: FunctionVerifier._opaque,
 }

@@ -15,7 +15,7 @@ from ..errors import ScheduleError
 from ..handles import find_block_or_loop
 from ..nest import check_runs_once
 from ..primitive import Result, primitive
-from ..tree import extent_of, find_loop, loops_above, with_stmt
+from ..tree import extent_of, find_block, find_loop, loops_above, with_stmt
 from .reduction import renamed_iters
 
 
@@ -25,6 +25,20 @@ def add_unit_loop(func: PrimFunc, block_or_loop: str) -> Result:
     stmt = find_block_or_loop(func, block_or_loop)
     var = Var(fresh("u", names(func)))
     return with_stmt(func, stmt, For(var, as_expr(1), stmt)), var.name
+
+
+@primitive
+def reorder_block_iter_var(func: PrimFunc, block: str, new_order: Sequence[int]) -> Result:
+    """``block(v0, v1, v2)`` -> ``block(v2, v0, v1)`` for the order ``[2, 0, 1]``.
+
+    The iterators of a block come in another order, which says nothing of the loops.  Condition: (1) the order has
+    each number of an iterator once.  Returns nothing.  Source: TensorIR's primitive of this name.
+    """
+    stmt = find_block(func, block)
+    if sorted(new_order) != list(range(len(stmt.iters))):
+        raise ScheduleError("(1) {order} is no order of the {count} iterators of `{block}`",
+                            order=list(new_order), count=len(stmt.iters), block=block)  # fmt: skip
+    return with_stmt(func, stmt, replace(stmt, iters=tuple(stmt.iters[k] for k in new_order))), None
 
 
 @primitive

@@ -59,6 +59,56 @@ def sample_perfect_tile(
     return func, factors
 
 
+def _draw_partition(
+    func: PrimFunc, random: Random, loop: str, n: int, partition_pos: int = 0, innerpart_factor: int = 1
+) -> list[int]:
+    """Factors of what is outside, and of what is inside without its own factor, which the first inside one takes."""
+    _check_partition(func, loop, n, partition_pos, innerpart_factor)
+    rest = extent_of(find_loop(func, loop)) // innerpart_factor
+    factors: list[int] = []
+    for parts in range(n - 1, 0, -1):
+        options = _divisors(rest)
+        (factor,) = random.choices(options, [_ways(rest // d, parts) for d in options])
+        factors.append(factor)
+        rest //= factor
+    factors.append(rest)
+    factors[partition_pos] *= innerpart_factor
+    return factors
+
+
+@sampling(_draw_partition)
+def sample_partitioned_tile(
+    func: PrimFunc, loop: str, n: int, partition_pos: int = 0, innerpart_factor: int = 1,
+    decision: Sequence[int] | None = None,
+) -> Result:  # fmt: skip
+    """Draw ``n`` factors, outermost first, those from `partition_pos` on a multiple of `innerpart_factor` together.
+
+    Conditions: (1) `n` is at least 2, `loop` has iterations, `partition_pos` is a position among the factors, and
+    `innerpart_factor` divides the extent; (2) the decision has `n` positive factors whose product is the extent;
+    (3) the product of those from `partition_pos` on is a multiple of `innerpart_factor`.  Returns the factors.
+    """
+    _check_partition(func, loop, n, partition_pos, innerpart_factor)
+    extent, factors = extent_of(find_loop(func, loop)), list(decision or [])
+    if len(factors) != n or any(f < 1 for f in factors) or prod(factors) != extent:
+        raise ScheduleError(
+            "(2) the decision {factors} must be {n} factors whose product is the extent {extent}",
+            factors=factors, n=n, extent=extent,
+        )  # fmt: skip
+    if prod(factors[partition_pos:]) % innerpart_factor:
+        raise ScheduleError("(3) the product of {inner} is no multiple of {factor}",
+                            inner=factors[partition_pos:], factor=innerpart_factor)  # fmt: skip
+    return func, factors
+
+
+def _check_partition(func: PrimFunc, loop: str, n: int, partition_pos: int, innerpart_factor: int) -> None:
+    extent = _checked_extent(func, loop, n, 1)
+    if not 0 <= partition_pos < n or innerpart_factor < 1 or extent % innerpart_factor:
+        raise ScheduleError(
+            "(1) {n} factors of {extent} have no part from position {pos} on that is a multiple of {factor}",
+            n=n, extent=extent, pos=partition_pos, factor=innerpart_factor,
+        )  # fmt: skip
+
+
 def _checked_extent(func: PrimFunc, loop: str, n: int, most: int) -> int:
     if n < 2 or most < 1:
         raise ScheduleError("(1) a tile has at least 2 factors and an innermost factor of at least 1, "

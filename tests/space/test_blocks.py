@@ -11,6 +11,7 @@ from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 from stridesmith.space.tensor_intrinsics import TensorIntrin
+from stridesmith.space.tree import find_block
 from stridesmith.space.workloads import workload
 
 MATMUL = """
@@ -424,3 +425,13 @@ def test_notes_are_plain_and_there() -> None:
         schedule().annotate("i", "note", {"a": 1})
     with pytest.raises(ScheduleError, match=r"\(1\) `i` has no annotation `note`"):
         schedule().unannotate("i", "note")
+
+
+def test_iterators_of_a_block_come_in_another_order() -> None:
+    """The block computes the same; an order that is none is refused."""
+    sch = schedule()
+    sch.reorder_block_iter_var("matmul", [2, 0, 1])
+    assert [i.var.name for i in find_block(sch.func, "matmul").iters] == ["vk", "vi", "vj"]
+    same(sch, func_of(MATMUL))
+    with pytest.raises(ScheduleError, match=r"\(1\) \[0, 1\] is no order of the 3 iterators of `matmul`"):
+        sch.reorder_block_iter_var("matmul", [0, 1])

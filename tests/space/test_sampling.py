@@ -51,6 +51,15 @@ def test_tiles_are_drawn_evenly() -> None:
     assert all(60 <= count <= 140 for count in found.values()), found
 
 
+@pytest.mark.parametrize("pos", [0, 1, 2])
+def test_partitioned_tiles_have_their_factor_inside(pos: int) -> None:
+    """The factors from a position on are a multiple of the inner one, and nothing else binds them."""
+    sch = schedule(3)
+    found = {tuple(sch.sample_partitioned_tile("i", 3, pos, 3)) for _ in range(60)}
+    assert all(prod(tile) == 12 and prod(tile[pos:]) % 3 == 0 for tile in found)
+    assert len(found) >= 3
+
+
 def test_categories_are_drawn_by_their_probability() -> None:
     """A candidate of probability 0 never comes, one of three quarters comes about that often."""
     sch = schedule(2)
@@ -100,6 +109,10 @@ def test_seeds_decide() -> None:
         (lambda s: s.sample_perfect_tile("i", 2, decision=[-3, -4]), r"\(2\) the decision"),
         (lambda s: s.sample_perfect_tile("i", 2, 4, decision=[2, 6]), r"\(3\) the innermost factor 6 is more than 4"),
         (lambda s: s.sample_perfect_tile("q", 2), "there is no loop `q`"),
+        (lambda s: s.sample_partitioned_tile("i", 2, 2, 3), r"\(1\) 2 factors of 12 have no part from position 2"),
+        (lambda s: s.sample_partitioned_tile("i", 2, 1, 5), r"\(1\) 2 factors of 12 have no part .* multiple of 5"),
+        (lambda s: s.sample_partitioned_tile("i", 2, 1, 3, decision=[5, 2]), r"\(2\) the decision \[5, 2\]"),
+        (lambda s: s.sample_partitioned_tile("i", 2, 1, 3, decision=[6, 2]), r"\(3\) the product of \[2\] is no"),
         (lambda s: s.sample_categorical([], []), r"\(1\) 0 candidates need as many probabilities"),
         (lambda s: s.sample_categorical([1, 2], [1]), r"\(1\) 2 candidates need as many probabilities"),
         (lambda s: s.sample_categorical([1, 2], [0, 0]), r"\(1\)"),

@@ -30,6 +30,9 @@ OPEN = {
     "partly overwritten": "for i in range(16):\n    A[i] = 1.0\nfor j in range(8):\n    A[j] = 2.0\nB[0] = A[3]",
     "of a part of a loop": "for i in range(16):\n    if i < 3:\n        A[i] = 1.0",
     "of every second element": "for i in range(8):\n    A[2 * i] = 1.0",
+    "overwritten in a loop whose first turns read what later ones overwrite": (
+        "for i in range(16):\n    A[i] = 1.0\nfor j in range(16):\n    A[j] = 2.0\n    B[j] = A[15 - j]"
+    ),
     "with an assumption": "T.assume(B[0] == 0.0)\nA[3] = 1.0",
 }
 
@@ -57,6 +60,18 @@ def test_a_silent_store_is_found() -> None:
     answer = by_boxes(found, [s for s in found.statements if isinstance(s.stmt, Store)][1:])
     assert answer is not None
     assert answer.harm is None
+
+
+def test_a_store_is_not_silent_where_a_loop_that_left_its_value_also_left_another_one() -> None:
+    """The last turn leaves 2 in ``A[15]`` and 1 in ``A[14]``, which a turn before had made 2."""
+    text = "for j in range(1, 15):\n    A[j - 1] = 1.0\n    A[j] = 2.0\nA[13] = 2.0"
+    found = instances(program(f"A[15] = 0.0\n{text}"))
+    last = [s for s in found.statements if isinstance(s.stmt, Store)][-1]
+    answer = by_boxes(found, [last])
+    assert answer is None or answer.harm is not None
+    shifted = "for j in range(16):\n    A[15 - j] = 1.0\n    A[j] = 2.0\nfor i in range(16):\n    A[i] = 2.0"
+    found = instances(program(shifted))
+    assert by_boxes(found, [s for s in found.statements if isinstance(s.stmt, Store)][-1:]) is None
 
 
 def test_a_long_program_asks_about_few_statements_by_sets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,7 +282,7 @@ HEAD = '@T.prim_func\ndef f(A: T.Buffer((4,)), B: T.Buffer((4,)), n: T.int64):\n
          "the index `T.Cast(\"int64\", B[i])` depends on an undef value"),
         ("with T.block('b'):\n            v = T.axis.spatial(3, i)\n            B[v] = 0",
          "block `b`: iterator `v` = `i` leaves its range [0, 3), at i=3, v=3"),
-        ("B[i] = T.call_extern('float32', 'magic', A[i])", "the function `magic` is unknown"),
+        ("B[i] = T.call_extern('float32', 'magic', A[i])", "`magic` is no function that can be run here"),
     ],
 )  # fmt: skip
 def test_misuse_is_refused_with_its_point(body: str, sentence: str) -> None:

@@ -7,12 +7,16 @@ loops or over memory, invariant or not; bodies overwrite, write back, and repeat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from stridesmith.ir.calls import Pointer, Region, Text
 from stridesmith.ir.expr import TRUE, Binary, Buffer, Expr, Load, Not, Var, binary, const, if_then_else
-from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, PrimFunc, Stmt, Store, seq
+from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, Opaque, PrimFunc, Stmt, Store, While, seq
 
 SIZE = 8
 A, B, C, S = (Buffer(name, (SIZE,), "int32") for name in "ABCS")
@@ -22,8 +26,8 @@ WRITTEN = (B, C, S)
 class Maker:
     """Draws a function whose every access is in bounds and reads what was written."""
 
-    def __init__(self, draw: Any) -> None:
-        self.draw, self.count = draw, 0
+    def __init__(self, draw: Any, calls: bool = False) -> None:
+        self.draw, self.count, self.calls = draw, 0, calls
         self.variables: list[tuple[Var, int]] = []
 
     def pick(self, *items: Any) -> Any:
@@ -88,6 +92,31 @@ class Maker:
             return Store(buffer, (index,), buffer[index])
         return Store(buffer, (index,), self.value())
 
+    def call(self) -> Stmt:
+        """A call of what is not known, by the regions that it reads and writes; or a `while` around a store."""
+        if self.number(0, 3) == 0:
+            index = const(self.number(0, SIZE - 1))
+            step = Store(S, (index,), Binary("+", S[index], const(1, "int32")))
+            cond = Binary("<", S[index], const(self.number(-1, 4), "int32"))
+            return While(cond, seq([self.store_elsewhere(S, index), step]))
+        reads, writes = (self.region(self.pick(*own)) for own in ((A, B, C, S), WRITTEN))
+        args = (Text("mix"), Pointer(reads.buffer), Pointer(writes.buffer))
+        return Opaque("call_packed", args, None, (reads,), (writes,))
+
+    def region(self, buffer: Buffer) -> Region:
+        """Up to four elements from an index on; all of the buffer where that may leave it."""
+        length = self.number(1, 4)
+        index = self.index()
+        fits = isinstance(index, Var) and dict(self.variables)[index] + length <= SIZE + 1
+        if not fits:
+            return Region(buffer, (const(0),), (const(SIZE),))
+        return Region(buffer, (index,), (const(length),))
+
+    def store_elsewhere(self, buffer: Buffer, index: Expr) -> Stmt:
+        """A store to another buffer."""
+        target = self.pick(*(b for b in WRITTEN if b != buffer))
+        return Store(target, (self.index(),), buffer[index])
+
     def leaf(self, blocks: bool) -> Stmt:
         if not blocks or not self.variables:
             return self.store()
@@ -105,6 +134,8 @@ class Maker:
 
     def statement(self, depth: int, blocks: bool) -> Stmt:
         kind = self.number(0, 9)
+        if self.calls and self.number(0, 4) == 0:
+            return self.call()
         if kind <= 2 or not self.variables:
             return self.leaf(blocks)
         if kind <= 6:
@@ -152,5 +183,15 @@ class Maker:
 
 
 @st.composite
-def pass_programs(draw: Any) -> PrimFunc:
-    return Maker(draw).function()
+def pass_programs(draw: Any, calls: bool = False) -> PrimFunc:
+    """`calls` also makes calls of what is not known, and `while`."""
+    return Maker(draw, calls).function()
+
+
+def mix(reads: Sequence[NDArray[Any]], writes: Sequence[NDArray[Any]]) -> None:
+    """What the calls of these programs do: every second element becomes a sum that tells what was read."""
+    weights = np.arange(1, reads[0].size + 1, dtype=np.int32)
+    writes[0][::2] = (np.dot(reads[0].astype(np.int32), weights) + weights.size) % 1009
+
+
+CALLS = {"mix": mix}

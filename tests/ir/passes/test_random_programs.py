@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ir.passes.pass_programs import pass_programs
+from ir.passes.pass_programs import CALLS, pass_programs
 from random_programs import programs
 from random_runs import arguments, assert_refines, interpreted
 from scale import scaled
@@ -34,7 +34,7 @@ def outputs(func: PrimFunc, seed: int) -> dict[str, np.ndarray]:
     arrays = {b.name: rng.integers(-3, 4, b.shape).astype(b.dtype) for b in func.params if isinstance(b, Buffer)}
     for name in written & arrays.keys():
         arrays[name][...] = 77
-    interpret(func, *arrays.values())
+    interpret(func, *arrays.values(), calls=CALLS)
     return arrays
 
 
@@ -59,6 +59,24 @@ def test_passes_keep_what_is_computed(name: str) -> None:
 
     check()
     assert changed[name] >= count // 20, f"{name} changed {changed[name]} of {count} programs only"
+
+
+def test_passes_keep_what_programs_with_calls_compute() -> None:
+    """Calls of what is not known, which the interpreter is given a function for, and `while`."""
+
+    @settings(max_examples=scaled(40), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(pass_programs(calls=True), st.integers(0, 999))
+    def check(func: PrimFunc, seed: int) -> None:
+        verify(func)
+        expected = outputs(func, seed)
+        for name in ("simplify", "remove_no_op"):
+            new = PASSES[name](func)
+            verify(new)
+            got = outputs(new, seed)
+            for key, array in expected.items():
+                np.testing.assert_array_equal(got[key], array, err_msg=f"{name} {key}\n{func.script()}\n{new.script()}")
+
+    check()
 
 
 def test_passes_in_any_order_keep_what_is_computed() -> None:

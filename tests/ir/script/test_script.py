@@ -158,7 +158,7 @@ IN_BOTH = IN_LOOP + "with T.block('b'):\n            "
         ("for i in [1, 2]:\n        pass", 3, 14, "a loop is over `T.grid` or one of `range`"),
         ("for i, j in T.grid(4):\n        pass", 3, 9, "`T.grid` has 2 variables for 1 extents"),
         ("for i in range(0, 4, 0):\n        pass", 3, 26, "the step of a loop must be positive"),
-        ("while True:\n        pass", 3, 5, "a `while` statement is not part of the script"),
+        ("while True:\n        pass\n    else:\n        pass", 3, 5, "a `while` has no `else` in the script"),
         ("A[0, 0] = foo(1)", 3, 15, "`foo` is no function of the script"),
         ("A[0, 0] = T.foo(1)", 3, 15, "unknown function `T.foo`"),
         ("A[0, 0] = T.exp(1, 2)", 3, 15, "`T.exp`: takes 1 argument, but got 2"),
