@@ -16,6 +16,8 @@ took over what `agreed` took in the same turn.
     block8    channels in blocks of 8 wherever that can be, or with a halo; block16 with 16
     again     agreed, but without halos: each reader pads again what it reads
     branched  agreed, without halos: each reader tests its border
+    converted agreed on layouts alone: with ``--precision bfloat16`` tensors stay float32, and each operator converts
+    no_dot    agreed, on a processor that is taken for one without dot products of bfloat16 and of bytes by fours
 
 Results go to ``FOLDER/layouts.jsonl``, a line for each network.
 """
@@ -36,7 +38,7 @@ from typing import Any
 import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.commands.options import inputs_of
-from stridesmith.errors import ProgramError
+from stridesmith.errors import ProgramError, UsageError
 from stridesmith.ir.layout.layout import Layout
 from stridesmith.ir.target import Target
 from stridesmith.models.agreement import Prefers
@@ -44,39 +46,56 @@ from stridesmith.models.alternatives import alternatives
 from stridesmith.models.api import compiled, network_of
 from stridesmith.models.borders import borders
 from stridesmith.models.costs import Alternatives, Form
+from stridesmith.models.fusion import fused
 from stridesmith.models.network import Network, Operator
 from stridesmith.models.onnx import read
+from stridesmith.models.precision import WIDE, in_precision
 from stridesmith.models.run.report import copied_share
 from stridesmith.models.tuning import tune_network
 from stridesmith.models.weights import without_subnormals
 from stridesmith.models.winograd import with_winograd
 from stridesmith.search.workers import host_lock
 
-RULES = ("agreed", "alone", "apart", "nchw", "nhwc", "block8", "block16", "again", "branched")
+RULES = ("agreed", "alone", "apart", "nchw", "nhwc", "block8", "block16", "again", "branched", "converted", "no_dot")
+DOTS = ("avx512vnni", "avxvnni", "avxvnniint8", "avx512bf16", "dotprod", "i8mm", "bf16")
+"""Features of processors that have dot products of four bytes or of two bfloat16."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network, the layouts that its tensors may have, and which of them a rule prefers."""
+    """A network, the processor it is for, the layouts that its tensors may have, and which of them a rule prefers."""
 
     network: Network
+    target: Target
     layouts: Alternatives
     prefers: Prefers | None = None
 
 
-def case_of(rule: str, source: Network, target: Target) -> Case:
-    """A network, as it is read from a file, under a rule."""
-    is_apart = rule == "apart"
-    apart = with_winograd(source, cache=target.l3_bytes)
-    network = without_subnormals(apart) if is_apart else network_of(source, target)
+def case_of(rule: str, source: Network, target: Target, precision: str = WIDE) -> Case:
+    """A network, as it is read from a file, under a rule, in a precision.
+
+    Raises UsageError for `apart`, whose operators have no other precision, in any but float32.
+    """
+    if rule == "no_dot":
+        left = [name for name in target.features.split(",") if name.lstrip("+") not in DOTS]
+        target = replace(target, features=",".join(left))
+    if precision != WIDE:
+        if rule == "apart":
+            raise UsageError(f"the rule `apart` is one of float32, but got the precision {precision!r}")
+        whole = without_subnormals(fused(source, target))
+        network = in_precision(whole, precision, edges=rule != "converted")
+    elif rule == "apart":
+        network = without_subnormals(with_winograd(source, cache=target.l3_bytes))
+    else:
+        network = network_of(source, target)
     found = alternatives(network, target)
-    if rule == "agreed":
-        return Case(network, found)
+    if rule in ("agreed", "converted", "no_dot"):
+        return Case(network, target, found)
     if rule in ("alone", "apart"):
-        return Case(network, {name: some[:1] for name, some in found.items()})
+        return Case(network, target, {name: some[:1] for name, some in found.items()})
     if rule in ("again", "branched"):
         layouts = {name: tuple(k for k in some if not k.has_halo) for name, some in found.items()}
-        return Case(with_tests(network) if rule == "branched" else network, layouts)
+        return Case(with_tests(network) if rule == "branched" else network, target, layouts)
     forms = {name: _form(rule, network.tensors[name].shape) for name in found}
     layouts = {name: some if len(some) < 2 else _under(forms[name], some) for name, some in found.items()}
     prefers = {
@@ -84,7 +103,7 @@ def case_of(rule: str, source: Network, target: Target) -> Case:
         for name, some in layouts.items()
         if len(some) > 1
     }
-    return Case(network, layouts, prefers)
+    return Case(network, target, layouts, prefers)
 
 
 def _form(rule: str, shape: tuple[int, ...]) -> Form:
@@ -131,14 +150,14 @@ def with_tests(network: Network) -> Network:
 def tune(rule: str, path: Path, arguments: argparse.Namespace) -> None:
     """Tune under a rule, in this process."""
     target = discover("cpu", arguments.threads or None)
-    case = case_of(rule, read(path, inputs_of(arguments.input)), target)
+    case = case_of(rule, read(path, inputs_of(arguments.input)), target, arguments.precision or WIDE)
     db = arguments.out / f"{path.stem}.{rule}.db"
     for file in (db, db.with_name(f"{db.name}-wal"), db.with_name(f"{db.name}-shm")):
         file.unlink(missing_ok=True)
     if arguments.known:
         shutil.copy(arguments.known / f"{path.stem}.db", db)
     found = tune_network(
-        case.network, target, arguments.seconds, db=str(db), layouts=case.layouts, prefers=case.prefers
+        case.network, case.target, arguments.seconds, db=str(db), layouts=case.layouts, prefers=case.prefers
     )
     print(json.dumps({"trials": found.trials, "predicted_us": found.predicted_us, "wholes": found.wholes}))
 
@@ -148,6 +167,7 @@ def tuned(rule: str, path: Path, arguments: argparse.Namespace) -> dict[str, Any
     again = [sys.executable, __file__, "--file", str(path), "--tune", rule, "--seconds", str(arguments.seconds)]
     again += ["--out", str(arguments.out), "--threads", str(arguments.threads)]
     again += ["--known", str(arguments.known)] if arguments.known else []
+    again += ["--precision", arguments.precision] if arguments.precision else []
     again += [word for shape in arguments.input for word in ("--input", shape)]
     done = subprocess.run(again, capture_output=True, text=True)
     lines = done.stdout.splitlines()
@@ -163,8 +183,8 @@ def race(rules: list[str], path: Path, arguments: argparse.Namespace) -> dict[st
     source = read(path, inputs_of(arguments.input))
     models = {}
     for rule in rules:
-        case = case_of(rule, source, target)
-        models[rule] = compiled(case.network, target, str(arguments.out / f"{path.stem}.{rule}.db"))
+        case = case_of(rule, source, target, arguments.precision or WIDE)
+        models[rule] = compiled(case.network, case.target, str(arguments.out / f"{path.stem}.{rule}.db"))
     samples: dict[str, list[float]] = {rule: [] for rule in rules}
     with host_lock.exclusive():
         for turn in range(arguments.rounds):
@@ -209,6 +229,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--turn", type=float, default=0.3, help="seconds of one turn")
     parser.add_argument("--again", action="store_true", help="race again what the folder has tuned")
+    parser.add_argument("--precision", default="", help="bfloat16 or float16, of all rules")
     parser.add_argument("--known", type=Path, help="a folder of databases to begin with, NETWORK.db for each")
     parser.add_argument("--tune", choices=RULES, help="tune under this rule alone, and race nothing")
     parser.add_argument("--out", type=Path, default=Path("models"))

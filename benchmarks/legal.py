@@ -1,13 +1,15 @@
 """Do legal programs mean what lowered ones mean? Random programs on every instruction set, without a device.
 
     python benchmarks/legal.py [--programs 20000] [--seed 0] [--seconds 3600] [--compile] [--out legal.json]
+    python benchmarks/legal.py --products [--programs 20000] ..
 
 Each program is drawn at random, by its seed: over the whole grammar of the language, or a candidate of a small
 operator as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, and for
 OpenCL devices with and without half floats, masks and vectors, made legal, verified, printed and parsed, and
 interpreted before and after: every defined element must be equal, bit by bit.  Where both are one program there is
-nothing to compare, and what several targets make alike is compared once.  With `--compile` the code of what this
-machine has runs, too.  A file that exists is gone on with.
+nothing to compare, and what several targets make alike is compared once.  With `--products` programs are those of
+quantised networks (`tests/product_programs.py`), each for all processors, such as differ in their dot products alone
+among them.  With `--compile` the code of what this machine has runs, too.  A file that exists is gone on with.
 The exit code is 1 if any program failed.
 """
 
@@ -29,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import emulated
 from legal_programs import DEVICES, MACHINES, Comparison, RandomPrograms, lowered_for, meaning
+from product_programs import RandomProducts
 from random_kernels import compiled
 from random_runs import arguments, assert_refines
 
@@ -79,13 +82,18 @@ def runs_here(target: Target) -> bool:
     return target.kind == "cpu" and target.isa != "neon" and target.cpu_features <= host_cpu().cpu_features
 
 
-def tried(seed: int, compiles: bool) -> Counter[str]:
+def tried(seed: int, compiles: bool, products: bool = False) -> Counter[str]:
     """What came of a program on the instruction sets.  Raises what it fails with."""
-    drawn = candidate(seed) if seed % OPERATORS_EVERY == 0 else None
-    func = RandomPrograms(seed).program() if drawn is None else drawn[1]
+    drawn = candidate(seed) if seed % OPERATORS_EVERY == 0 and not products else None
+    if products:
+        func, names = RandomProducts(seed).program(), tuple(TARGETS)
+    elif drawn is None:
+        func, names = RandomPrograms(seed).program(), (*PLAIN.values(), *DEVICES)
+    else:
+        func, names = drawn[1], (drawn[0],)
     arrays, done = arguments(func), Counter[str]()
     comparison = Comparison(arrays)
-    for name in (*PLAIN.values(), *DEVICES) if drawn is None else (drawn[0],):
+    for name in names:
         target = TARGETS[name]
         try:
             lowered = lowered_for(func, target)
@@ -107,6 +115,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--products", action="store_true", help="programs of quantised networks")
     parser.add_argument("--compile", action="store_true", help="run the code of what this machine has, too")
     parser.add_argument("--out", type=Path, default=Path("legal.json"))
     options = parser.parse_args()
@@ -117,7 +126,7 @@ def main() -> int:
     while stored["done"] < options.programs and time.monotonic() - started < options.seconds:
         seed = stored["seed"] + stored["done"]
         try:
-            counts.update(tried(seed, options.compile))
+            counts.update(tried(seed, options.compile, options.products))
         except Exception:
             stored["failures"][str(seed)] = traceback.format_exc(limit=-6)
             print(f"seed {seed}:\n{stored['failures'][str(seed)]}", flush=True)

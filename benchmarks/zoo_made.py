@@ -319,7 +319,9 @@ def _sklearn(build: Callable[[], Any], **options: Any) -> Maker:
         rng = np.random.default_rng(0)
         x = rng.standard_normal((400, 12)).astype(np.float32)
         y = (x[:, 0] + x[:, 1] * x[:, 2] > 0.5).astype(int) + (x[:, 3] > 1)
-        made = to_onnx(build().fit(x, y), x[:1], target_opset={"": 17, "ai.onnx.ml": 3}, **options)
+        fitted = build().fit(x, y)
+        how = {"options": {type(fitted): options}} if options else {}
+        made = to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3}, **how)
         path.write_bytes(made.SerializeToString())
         return {"X": [20, 12]}
 
@@ -527,8 +529,9 @@ MAKERS: Mapping[str, Maker] = {
     "torch/super-resolution": _torch(_super_resolution), "torch/segmentation": _torch(_segmentation),
     "torch/style": _torch(_style), "torch/wavenet": _torch(_wavenet), "torch/windows": _torch(_windows),
     "torch/warp": _torch(_warp), "torch/recommender": _torch(_recommender), "torch/rotary": _torch(_rotary),
-    "sklearn/forest": _sklearn(_forest, options={"zipmap": False}), "sklearn/boosting": _sklearn(_boosting),
-    "sklearn/neighbours": _sklearn(_neighbours), "sklearn/pipeline": _sklearn(_pipeline),
+    "sklearn/forest": _sklearn(_forest, zipmap=False), "sklearn/boosting": _sklearn(_boosting),
+    "sklearn/neighbours": _sklearn(_neighbours, optim="cdist", zipmap=False),
+    "sklearn/pipeline": _sklearn(_pipeline),
     "sklearn/perceptron": _sklearn(_perceptron), "sklearn/svr": _sklearn(_support_vectors),
     "sklearn/kmeans": _sklearn(_clusters),
     "quantised/unet-qdq": _quantised("torch/unet", "qdq", per_channel=True),

@@ -63,17 +63,22 @@ def check_precision(dtype: str) -> None:
         raise UsageError(f"the precision of a network is one of {', '.join(PRECISIONS)}, but got {dtype!r}{hint}")
 
 
-def in_precision(network: Network, dtype: str) -> Network:
+def in_precision(network: Network, dtype: str, edges: bool = True) -> Network:
     """The network with tensors between its operators, and weights, of type `dtype`; for ``float32`` as it is.
 
-    Raises UsageError for a type that is none of `PRECISIONS`.
+    Without `edges` tensors stay float32, and each operator converts what it multiplies.  Raises UsageError for a type
+    that is none of `PRECISIONS`.
     """
     check_precision(dtype)
     if dtype == WIDE:
         return network
-    narrow = {*_edges(network), *(name for name in network.constants if _is_narrowed(network, name, dtype))}
+    narrow = {name for name in network.constants if _is_narrowed(network, name, dtype)}
+    narrow.update(_edges(network) if edges else ())
     tensors = {n: replace(t, dtype=dtype) if n in narrow else t for n, t in network.tensors.items()}
-    constants = {n: _held_as(a, dtype) if n in narrow else a for n, a in network.constants.items()}
+    constants = dict(network.constants)
+    for name in narrow & constants.keys():
+        wide = constants[name]
+        constants[name] = bfloat16_bits(wide) if dtype == "bfloat16" else wide.astype(dtype)
     nodes = tuple(_narrowed(node, narrow, dtype) if isinstance(node, Operator) else node for node in network.nodes)
     return replace(network, tensors=tensors, constants=constants, nodes=nodes)
 
@@ -113,11 +118,6 @@ def _is_narrowed(network: Network, name: str, dtype: str) -> bool:
         if not all(map(_pairs, blocks)):
             return False
     return not bool(np.any(np.abs(array) > dtypes.LARGEST[dtype]))
-
-
-def _held_as(array: Array, dtype: str) -> Array:
-    """A constant in a type; bfloat16 as its bits."""
-    return bfloat16_bits(array) if dtype == "bfloat16" else array.astype(dtype)
 
 
 def _products(block: Block) -> list[Load]:

@@ -26,7 +26,6 @@ from ...ir.arith.linear import Linear, as_ramp, shared_form
 from ...ir.expr import (
     Broadcast,
     Call,
-    Cast,
     Const,
     Expr,
     LetExpr,
@@ -109,13 +108,6 @@ def _is_row(value: Expr) -> bool:
     return True
 
 
-def _is_number(value: Expr) -> bool:
-    """Whether all lanes are one number that is known."""
-    while isinstance(value, (Broadcast, Cast)):
-        value = value.value if isinstance(value, Broadcast) else value.a
-    return isinstance(value, Const)
-
-
 def _apart(parts: Sequence[_Part], count: int, tiles: frozenset[str]) -> bool:
     """Whether the parts store to places of their own of one memory, by condition (2)."""
     (target, *others) = {part.store.buffer for part in parts}
@@ -133,7 +125,7 @@ def _written_out(part: _Part, loop: For, count: int, names: Iterator[str]) -> St
     store, lanes = part.store, part.lanes
     if lanes == 1:
         return For(loop.var, loop.extent, store, loop.kind)
-    if isinstance(store.value, Broadcast) and _is_number(store.value):
+    if isinstance(store.value, Broadcast) and not any(isinstance(n, (Load, Var)) for n in walk(store.value)):
         whole = Broadcast(store.value.value, lanes * count)
         return Store(store.buffer, (Ramp(part.start, const(1), lanes * count),), whole)
     bound: list[tuple[Var, Expr]] = []

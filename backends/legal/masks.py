@@ -88,7 +88,7 @@ class _Place:
         """
         if self.mask is None or dtypes.lanes(self.mask.dtype) == lanes:
             return self.mask
-        each = (Shuffle((self.mask,), (const(n),)) for n in range(dtypes.lanes(self.mask.dtype)))
+        each: list[Expr] = [Shuffle((self.mask,), (const(n),)) for n in range(dtypes.lanes(self.mask.dtype))]
         return Broadcast(reduce(partial(binary, "or"), each), lanes)
 
     def is_whole(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:

@@ -20,7 +20,14 @@ from ..errors import CodegenError
 
 _HALF_CALLS = (b"__extendhfsf2", b"__truncsfhf2", b"__truncdfhf2", b"__gnu_h2f_ieee", b"__gnu_f2h_ieee")
 """What code calls of a compiler's runtime, which a process does not have, to convert float16 without instructions."""
-IDLE_PASSES = ("-disable-lsr", "-disable-cgp")  # loop strength reduction, and what prepares selection across blocks
+IDLE_PASSES = (
+    "-disable-lsr",  # loop strength reduction
+    "-disable-cgp",  # what prepares selection across blocks
+    # The scheduler after registers are allocated: instructions of a tile are in the program's order, and it takes more
+    # time than all the rest of code generation, since it compares each access to memory with each other.
+    "-disable-post-ra",
+    "-dag-maps-huge-region=200",  # so does the one before, for as many; with this limit it finds the same order
+)
 
 _lock = held_at_forks(threading.RLock())
 _numbers = itertools.count()

@@ -88,6 +88,39 @@ def _max_unpool(p: Parts) -> bool:
     return True
 
 
+def _deform_conv(p: Parts) -> bool:
+    """A convolution whose taps read the image beside their places, by offsets: samples first, then a product."""
+    if len(p.shape()) != 4 or p.type().dtype != "float32":
+        return False
+    (n, channels, *size), (filters, per_filter, *taps) = p.shape(), p.shape(1)
+    out, parts, groups = p.shape(2)[2:], int(p.attribute("offset_group", 1)), int(p.attribute("group", 1))
+    strides, steps = p.attribute("strides", [1, 1]), p.attribute("dilations", [1, 1])
+    pads, count = p.attribute("pads", [0] * 4), taps[0] * taps[1]
+    along = [
+        (np.arange(out[d]) * strides[d] - pads[d])[None, :] + (np.arange(taps[d]) * steps[d])[:, None] for d in (0, 1)
+    ]
+    shape = (*taps, *out)
+    places = np.stack([
+        np.broadcast_to(along[0][:, None, :, None], shape), np.broadcast_to(along[1][None, :, None, :], shape)
+    ], axis=-1).reshape(1, count, *out, 2)  # fmt: skip
+    beside = p.add("Transpose", [p.reshaped(2, (n * parts, count, 2, *out))], perm=[0, 1, 3, 4, 2])
+    at = p.add("Add", [beside, p.constant(places, "float32")])
+    # GridSample counts from -1 to 1 between the edges of an image, and has the columns first.
+    scaled = p.add("Mul", [at, p.constant([2 / extent for extent in size], "float32")])
+    moved = p.add("Add", [scaled, p.constant([1 / extent - 1 for extent in size], "float32")])
+    turned = p.add("Gather", [moved, p.constant([1, 0], "int64")], axis=4)
+    grid = p.reshaped(turned, (n * parts, count * out[0], out[1], 2))
+    image = p.reshaped(0, (n * parts, channels // parts, *size))
+    found = p.add("GridSample", [image, grid], mode="linear", padding_mode="zeros", align_corners=0)
+    if p.has(4):
+        found = p.add("Mul", [found, p.reshaped(4, (n * parts, 1, count * out[0], out[1]))])
+    samples = p.reshaped(found, (n, groups, per_filter * count, out[0] * out[1]))
+    weights = p.reshaped(1, (groups, filters // groups, per_filter * count))
+    total = p.reshaped(p.add("MatMul", [weights, samples]), (n, filters, *out))
+    p.add("Add" if p.has(3) else "Identity", [total, *([p.reshaped(3, (filters, 1, 1))] if p.has(3) else [])], 0)
+    return True
+
+
 def _batch_normalization(p: Parts) -> bool:
     """The normalisation of training: by mean and variance of the batch, which update the running ones."""
     if not p.attribute("training_mode", 0) or p.type().dtype not in ("float32", "float64"):
@@ -183,6 +216,7 @@ def _momentum(p: Parts) -> bool:
 
 BODIES: Mapping[tuple[str, str], Callable[[Parts], bool]] = {
     ("", "AffineGrid"): _affine_grid,
+    ("", "DeformConv"): _deform_conv,
     ("", "Dropout"): _dropout,
     ("", "MaxUnpool"): _max_unpool,
     ("", "ReduceMax"): _of_bools,

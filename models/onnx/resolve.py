@@ -274,6 +274,11 @@ class _Resolver:
         if inner is not None and self._taken_apart(node, inner, types):
             return
         _require_known(node, types, inferred)
+        if node.op == "Split" and not node.domain:  # a part without elements is known, and nothing has to compute it
+            empty = {n: part for n, part in zip(node.outputs, types, strict=True) if n and part and not part.size}
+            for name, part in empty.items():
+                graph.constant(name, np.empty(part.shape, part.dtype))
+            node = replace(node, outputs=tuple("" if name in empty else name for name in node.outputs))
         types = self._tried(node, types)
         for name, found in zip(node.outputs, types, strict=False):
             if name and found is not None:

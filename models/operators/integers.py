@@ -23,15 +23,17 @@ import numpy as np
 from ...ir.dtypes import int_range
 from ...space.workloads.conv_transpose import Transposed
 from ...space.workloads.depthwise import DepthwiseConv2d
-from ...space.workloads.precision import Precision
+from ...space.workloads.precision import Precision, plain
 from ...space.workloads.text import Program, element, literal
 from ..network import Array
 from .convolutions import CONVOLUTIONS, SPACE, geometry, transposed
 from .graph import OWN_DOMAIN
 from .pointwise import broadcast
-from .site import Builder, Built, Site
+from .site import Builder, Built, Site, letters
 
 BYTES = ("int8", "uint8")
+OF_CONVOLUTIONS = (*BYTES, "int16")
+"""What weights of convolutions may be without their zero point."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,13 @@ def in_steps(value: str, bounds: tuple[int, int], zero: str, ends: tuple[int, in
     return f"T.max(T.min({whole}, {high}), {low})"
 
 
-def folded(weights: Array, zero: Array | None, axis: int) -> Array | None:
-    """Constant weights without their zero point, which may differ along `axis`; None where they are no bytes then."""
+def folded(
+    weights: Array, zero: Array | None, axis: int, kinds: Sequence[str] = BYTES
+) -> Array | None:
+    """Constant weights without their zero point, which may differ along `axis`, in the first of `kinds` that has them.
+
+    None where none has.
+    """
     wide = weights.astype(np.int32)
     if zero is not None and zero.size > 1:
         if zero.ndim == 1 and zero.size == wide.shape[axis]:
@@ -109,14 +116,14 @@ def folded(weights: Array, zero: Array | None, axis: int) -> Array | None:
         wide = wide - zero.astype(np.int32)
     elif zero is not None:
         wide = wide - zero.astype(np.int32).reshape(())
-    for dtype in BYTES:
+    for dtype in kinds:
         low, high = int_range(dtype)
         if wide.size == 0 or (wide.min() >= low and wide.max() <= high):
             return wide.astype(dtype)
     return None
 
 
-def convolution(site: Site, weights: Array, fill: int, epilogue: Epilogue) -> Built:
+def convolution(site: Site, weights: Array, fill: int, epilogue: Epilogue, into: int | str = 0) -> Built:
     """``sum over ci, k of x[n, ci, ...] w[co, ci, k]`` of bytes, with a border of `fill`, and what becomes of it."""
     x, out = site.shape(0), site.result().shape
     rank, groups = len(x) - 2, site.attribute("group", 1)
@@ -139,7 +146,7 @@ def convolution(site: Site, weights: Array, fill: int, epilogue: Epilogue) -> Bu
     program.output("y", out)
     made.write(program, _steps(epilogue, channel))
     names = [site.new_constant(array) for array in (weights, *epilogue.vectors().values())]
-    return [site.operator(program.text(), [0, *names])]
+    return [site.operator(program.text(), [0, *names], into)]
 
 
 def _steps(epilogue: Epilogue, at: str, shift_at: str = "") -> list[tuple[str, str]]:
@@ -290,12 +297,12 @@ def _zero(site: Site, at: int, columns: tuple[int, ...] = ()) -> tuple[int, int 
     return (0, at) if site.shape(at) in ((), (1,), columns) else None
 
 
-def _weights(site: Site, at: int, zero_at: int, axis: int) -> Array | None:
-    """Constant weights of bytes without their zero point."""
+def _weights(site: Site, at: int, zero_at: int, axis: int, kinds: Sequence[str] = BYTES) -> Array | None:
+    """Constant weights of bytes without their zero point, of one of these kinds."""
     weights = site.constant(at)
     if weights is None or str(weights.dtype) not in BYTES or site.is_open(zero_at):
         return None
-    return folded(weights, site.constant(zero_at), axis)
+    return folded(weights, site.constant(zero_at), axis, kinds)
 
 
 def _factors(site: Site, a: int, b: int, za: int, zb: int) -> tuple[Factor, Factor, Array | None] | None:
@@ -318,11 +325,44 @@ def _matmul_integer(site: Site) -> Built:
 
 
 def _conv_integer(site: Site) -> Built:
-    weights, zero = _weights(site, 1, 3, 0), _zero(site, 2)
-    if weights is None or zero is None or zero[1] is not None:
+    weights, zero = _weights(site, 1, 3, 0, OF_CONVOLUTIONS), _zero(site, 2)
+    if weights is None or zero is None:
         return None
+    if zero[1] is not None:
+        return _with_open_zero(site, weights, zero[1])
     shift = _shift(weights, zero[0])
     return convolution(site, weights, zero[0], Epilogue("int32", shift=shift))
+
+
+def _with_open_zero(site: Site, weights: Array, at: int) -> Built:
+    """A convolution whose zero point a is the element of the input `at`: ``sum x w - a sum w``.
+
+    The first sum has a border of 0, and the second one is of the weights that meet the image, known for each place.
+    """
+    out = site.result().shape
+    total = site.new_tensor(out, "int32")
+    built = convolution(site, weights, 0, Epilogue("int32"), total)
+    if built is None:
+        return None
+    windows = geometry(site, weights.shape[2:])
+    sums = weights.astype(np.int32).sum(axis=1)
+    for size, span, taps, stride, step, front in zip(
+        site.shape()[2:], out[2:], weights.shape[2:], windows.strides, windows.dilations, windows.front, strict=True
+    ):
+        places = np.arange(span) * stride + (np.arange(taps) * step)[:, None] - front
+        sums = np.tensordot(sums, ((places >= 0) & (places < size)).astype(np.int32), axes=(1, 0))
+    if all(not np.ptp(one) for one in sums):
+        sums = sums.reshape(len(sums), -1)[:, :1].reshape(-1, *[1] * (len(out) - 2))
+    names = [f"v{name}" for name in letters(len(out))]
+    program = Program("without_zero", plain("int32"))
+    program.inputs([("x", out), ("sums", sums.shape)])
+    program.inputs([("zero", site.shape(at))], site.dtype(at))
+    program.output("y", out)
+    zero = f"T.Cast('int32', {element('zero', ['0'] * len(site.shape(at)))})"
+    value = f"{element('x', names)} - {zero} * {element('sums', broadcast(sums.shape, names))}"
+    axes = [(name[1:], extent, "S") for name, extent in zip(names, out, strict=True)]
+    program.add("without_zero", axes, f"{element('y', names)} = {value}")
+    return [*built, site.operator(program.text(), [total, site.new_constant(sums.astype(np.int32)), at])]
 
 
 def _shift(weights: Array, zero: int, bias: Array | None = None) -> Array | None:
@@ -351,7 +391,7 @@ def _known(site: Site, *at: int) -> list[Array] | None:
 
 
 def _qlinear_conv(site: Site) -> Built:
-    weights, zero = _weights(site, 3, 5, 0), _zero(site, 2)
+    weights, zero = _weights(site, 3, 5, 0, OF_CONVOLUTIONS), _zero(site, 2)
     scales, dtype = _known(site, 1, 4, 6), site.result().dtype
     if weights is None or zero is None or zero[1] is not None or scales is None or dtype not in BYTES:
         return None

@@ -256,9 +256,15 @@ def _bit_shift(site: Site) -> Built:
 
 
 def _pow(site: Site) -> Built:
-    """Powers of floats, and of integers by integers; a constant exponent of a common kind needs no power function."""
+    """Powers of floats and integers; a constant exponent of a common kind needs no power function.
+
+    An integer by a float is computed in float64, and is the whole part of that.
+    """
     if is_int(site.dtype()) and is_int(site.dtype(1)):
         return elementwise(site, "pow", lambda x, t: _whole_power(x[0], x[1], t, site.dtype(1)), [0, 1])
+    if is_int(site.dtype()) and is_float(site.dtype(1)):
+        both = "T.pow(T.Cast('float64', {0}), T.Cast('float64', {1}))"
+        return elementwise(site, "pow", lambda x, _: both.format(*x), [0, 1], "float64")
     if not is_float(site.dtype()):
         return None
     exponent = site.constant(1)

@@ -77,17 +77,14 @@ def _quantize(site: Site) -> Built:
         value = f"({wide} + {number_of(loads[2], kind)})" if len(loads) > 2 else wide
         value = value if FORMATS[kind].is_finite or not site.attribute("saturate", 1) else saturated(value, kind)
         return _finished(site, program, names, passed, f"T.Cast('uint8', {code_of(value, kind)})")
-    zero = _whole(loads[2], kind) if len(loads) > 2 else literal(0, "int32")
+    zero = literal(0, "int32")
+    if len(loads) > 2:
+        zero = number_of(loads[2], kind) if kind in PAIRS else f"T.Cast('int32', {loads[2]})"
     low, high = PAIRS[kind] if kind in PAIRS else int_range(kind)
     steps = in_steps(wide, (low, high), zero, (low - high - 1, high - low + 1))
     if kind in PAIRS:
         steps = f"T.bitwise_and({steps}, {literal(3, 'int32')})"
     return _finished(site, program, names, passed, f"T.Cast({site.result().dtype!r}, {steps})")
-
-
-def _whole(value: str, kind: str) -> str:
-    """An integer, or the code of one, in int32."""
-    return number_of(value, kind) if kind in PAIRS else f"T.Cast('int32', {value})"
 
 
 def _dequantize(site: Site) -> Built:

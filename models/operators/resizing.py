@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ...ir.dtypes import int_range, is_float, is_int
 from ...space.workloads.precision import Precision, plain, precision
 from ...space.workloads.text import Program, affine, element, literal
+from ..network import Operator
 from .movement import point
 from .site import Builder, Built, Site
 
@@ -122,8 +123,8 @@ def _matrix(site: Site, at: int, scale: Scale, region: tuple[float, float] | Non
     places = _places(way, size, count, factor, region or (0.0, 1.0))
     if places is None or max(size, count) > WIDEST or (way == "tf_half_pixel_for_nn" and mode != "nearest"):
         return None
-    if way == "tf_crop_and_resize" and not all(0 <= x <= size - 1 for x in places):
-        return None  # what lies outside has a value of its own
+    if way == "tf_crop_and_resize":  # what lies outside has a value of its own
+        places = [min(max(x, Fraction(0)), Fraction(size - 1)) for x in places]
     if mode == "nearest":
         old_rounding = "ceil" if site.node.op == "Resize" and scale < 1 else "floor"
         rounding = ROUNDING.get(old_rounding if is_old else site.attribute("nearest_mode", "round_prefer_floor"))
@@ -230,8 +231,41 @@ def _region(site: Site, at: int) -> tuple[float, float] | None:
 
 def _resize(site: Site) -> Built:
     scales = _scales(site)
-    if scales is None or site.attribute("extrapolation_value", 0.0) or site.dtype() == "bfloat16":
+    if scales is None or site.dtype() == "bfloat16":
         return None
+    masks = {at: inside for at in scales if not (inside := _inside(site, at)).all()}
+    into: int | str = site.new_tensor(site.result().shape, site.dtype()) if masks else 0
+    built = _interpolated(site, scales, into)
+    return built if built is None or isinstance(into, int) else [*built, _extrapolated(site, into, masks)]
+
+
+def _inside(site: Site, at: int) -> NDArray[np.uint8]:
+    """1 for each result along a dimension whose place lies in the input, where others have a value of their own."""
+    size, count = site.shape()[at], site.result().shape[at]
+    if site.opset <= 10 or site.attribute("coordinate_transformation_mode", "") != "tf_crop_and_resize":
+        return np.ones(count, np.uint8)
+    places = _places("tf_crop_and_resize", size, count, Fraction(1), _region(site, at) or (0.0, 1.0)) or []
+    return np.array([0 <= x <= size - 1 for x in places], np.uint8)
+
+
+def _extrapolated(site: Site, source: str, masks: Mapping[int, NDArray[np.uint8]]) -> Operator:
+    """What was interpolated, where all places lie in the input, and else `extrapolation_value`."""
+    shape, dtype, names = site.result().shape, site.dtype(), point(len(site.shape()))
+    program = Program("extrapolate", plain(dtype))
+    program.inputs([("x", shape)])
+    for at, mask in masks.items():
+        program.inputs([(f"inside{at}", mask.shape)], "uint8")
+    program.output("y", shape)
+    inside = " and ".join(f"inside{at}[{names[at]}] == T.uint8(1)" for at in masks)
+    number = site.attribute("extrapolation_value", 0.0)
+    other = literal(number if is_float(dtype) else int(number), dtype)
+    axes = [(v[1:], e, "S") for v, e in zip(names, shape, strict=True)]
+    program.add("extrapolate", axes, f"{element('y', names)} = T.Select({inside}, {element('x', names)}, {other})")
+    return site.operator(program.text(), [source, *map(site.new_constant, masks.values())])
+
+
+def _interpolated(site: Site, scales: Mapping[int, Scale], into: int | str) -> Built:
+    """The elements beside each place with their weights, from the input alone."""
     weights: dict[int, Floats] = {}
     for at, scale in scales.items():
         found = _matrix(site, at, scale, _region(site, at))
@@ -241,11 +275,11 @@ def _resize(site: Site) -> Built:
     if all(np.array_equal(np.sort(matrix, axis=0)[-1], np.ones(matrix.shape[1])) for matrix in weights.values()):
         lines = {at: _nearest_line(m.argmax(axis=0), len(m), float(scales[at])) for at, m in weights.items()}
         if all(line is not None for line in lines.values()):
-            return _picked(site, {at: line for at, line in lines.items() if line is not None})
-    return _summed(site, weights, scales) if is_float(site.dtype()) or is_int(site.dtype()) else None
+            return _picked(site, {at: line for at, line in lines.items() if line is not None}, into)
+    return _summed(site, weights, scales, into) if is_float(site.dtype()) or is_int(site.dtype()) else None
 
 
-def _picked(site: Site, lines: Mapping[int, Line]) -> Built:
+def _picked(site: Site, lines: Mapping[int, Line], into: int | str) -> Built:
     """The nearest place in every dimension."""
     shape, result = site.shape(), site.result().shape
     program = Program("resize", plain(site.dtype()))
@@ -257,10 +291,10 @@ def _picked(site: Site, lines: Mapping[int, Line]) -> Built:
         source[at] = line.place(names[at], shape[at], result[at])
     axes = [(v[1:], e, "S") for v, e in zip(names, result, strict=True)]
     program.add("resize", axes, f"{element('y', names)} = {element('x', source)}")
-    return [site.operator(program.text(), [0])]
+    return [site.operator(program.text(), [0], into)]
 
 
-def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale]) -> Built:
+def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale], target: int | str) -> Built:
     """A resize as weighted sums along one dimension after the other, those first that grow least.
 
     Sums of integers are floats, of which the fraction is cut off at the end.
@@ -289,7 +323,7 @@ def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale
     if source != "y":
         axes = list(zip([v[1:] for v in point(len(shape))], shape, strict=True))
         program.stages("y", source, axes, [a for a, _ in axes], [("store", _held(program.precision, "{v}"))])
-    return [site.operator(program.text(), passed)]
+    return [site.operator(program.text(), passed, target)]
 
 
 def _held(types: Precision, value: str) -> str:

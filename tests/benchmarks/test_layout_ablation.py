@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from layout_ablation import RULES, case_of
 from network_maker import Maker, computed, drawn
 
 from stridesmith import configs
+from stridesmith.errors import UsageError
 from stridesmith.models.chosen import Chosen, in_layouts
 from stridesmith.models.layout_search import LayoutSearch
 from stridesmith.models.network import Network
 
 CPU = configs.target("cpu-avx2")
+DOTTED = replace(CPU, features="+avx512bf16,+avx512vl")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,22 @@ def test_a_rule_has_a_whole_to_start_with(rule: str, network: Network) -> None:
     if rule in ("again", "branched", "alone", "apart"):
         assert not any(layout.has_halo for some in case.layouts.values() for layout in some)
     assert len(in_layouts(case.network, chosen).nodes) == len(case.network.nodes) + len(start.copies)
+
+
+def test_a_network_that_converts_at_each_operator_keeps_float32_between_them(network: Network) -> None:
+    """`converted` multiplies bfloat16 and hands on float32, the others hand on bfloat16; `no_dot` has no dots."""
+    cases = {rule: case_of(rule, network, DOTTED, "bfloat16") for rule in ("agreed", "converted", "no_dot")}
+    kinds = {
+        rule: {case.network.tensors[name].dtype for name in case.network.producer if name not in network.outputs}
+        for rule, case in cases.items()
+    }  # fmt: skip
+    assert kinds == {"agreed": {"bfloat16"}, "converted": {"float32"}, "no_dot": {"bfloat16"}}
+    for case in cases.values():
+        weights = [case.network.constants[name].dtype for name in case.network.constants]
+        assert weights.count(np.dtype(np.uint16)) == 3
+    assert cases["agreed"].target.dot_signs and not cases["no_dot"].target.dot_signs
+    with pytest.raises(UsageError, match=re.escape("the rule `apart` is one of float32, but got the precision 'bfl")):
+        case_of("apart", network, DOTTED, "bfloat16")
 
 
 def test_readers_that_test_their_border_compute_the_same(network: Network) -> None:

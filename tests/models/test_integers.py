@@ -103,6 +103,22 @@ def test_convolutions_of_integers_have_zero_points_around_the_image(zero: int, g
     np.testing.assert_array_equal(found["y"], convolved(wide(x, zero), wide(w, 128), [1, 1, 2, 0], 2, groups))
 
 
+@pytest.mark.parametrize("pads", [[0] * 4, [1, 1, 2, 0]])
+@pytest.mark.parametrize("groups, shift", [(1, 128), (2, 117), (4, 128)])
+def test_convolutions_of_integers_with_a_zero_point_that_is_computed(pads: list[int], groups: int, shift: int) -> None:
+    """Its product with the weights that meet the image is taken off; weights of 9 bits are kept in 16."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 7, 6)).astype(np.float32)
+    w = np.random.default_rng(1).integers(0, 256, (4, 4 // groups, 3, 2)).astype(np.uint8)
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("ConvInteger", "q w z zw", "y", pads=pads, strides=[2, 2], group=groups),
+    ]
+    found, programs = computed(nodes, {"x": x}, {"w": w, "zw": np.asarray(shift, np.uint8)}, outputs="q z y")
+    assert programs[-1] == "without_zero" and "foreign" not in " ".join(programs)
+    wanted = convolved(wide(found["q"], found["z"]), wide(w, shift), pads, 2, groups)
+    np.testing.assert_array_equal(found["y"], wanted)
+
+
 @pytest.mark.parametrize("kinds", ["us", "ss"])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_quantised_convolutions(kinds: str, has_bias: bool) -> None:
@@ -136,7 +152,7 @@ def test_quantised_products() -> None:
 
 
 def test_weights_that_are_no_bytes_without_their_zero_point() -> None:
-    """Products have their zero point as a term of its own; convolutions stay with the reference."""
+    """Products have their zero point as a term of its own, convolutions weights of 16 bits."""
     w = np.asarray([[0, 255], [255, 0]], np.uint8)
     nodes = [node("MatMulInteger", "a b za zb", "y")]
     constants = {"b": w, "za": np.uint8(9), "zb": np.uint8(100)}
@@ -146,7 +162,7 @@ def test_weights_that_are_no_bytes_without_their_zero_point() -> None:
     image = [node("ConvInteger", "x w zx zw", "y")]
     constants = {"w": w.reshape(2, 2, 1, 1), "zx": np.uint8(9), "zw": np.uint8(100)}
     found, programs = computed(image, {"x": drawn("u", 1, 2, 3, 3)}, constants)
-    assert programs == ["foreign ConvInteger"]
+    assert programs == ["conv2d_of_bytes"]
     want = convolved(wide(drawn("u", 1, 2, 3, 3), 9), wide(w, 100).reshape(2, 2, 1, 1), [0] * 4)
     np.testing.assert_array_equal(found["y"], want)
 

@@ -291,11 +291,35 @@ def test_versions_before_shapes_were_inferred_have_them() -> None:
 
 
 def test_lengths_that_the_reference_does_not_take_are_refused() -> None:
-    """What lies outside of an image has a value of its own by the reference, which would put the corners elsewhere."""
-    x = np.arange(10, dtype=np.int32).reshape(2, 5)
-    beyond = {"roi": [0, 0, 1, 1.5], "scales": [1, 0.5]}
+    """Of a region that is not known there is no program, and the reference would put the corners elsewhere."""
+    crop = node("Resize", "x roi scales", "y", mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
+    made = model([crop], {"x": (2, 5), "roi": (4,)}, {"scales": [1, 0.5]}, opset=18)
     with pytest.raises(ModelProblem, match="takes lengths that are not whole for `coordinate_transformation_mode`"):
-        network("Resize", x, beyond, mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
+        read(made)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_what_lies_outside_of_a_cropped_image_has_a_value_of_its_own(mode: str) -> None:
+    """Resize by `tf_crop_and_resize`: both dimensions leave the image, and both come back."""
+    x = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
+    region, sizes = [-0.5, 0.2, 1.2, 1.4], [8, 7]
+    known = {"roi": np.array(region, np.float32), "scales": np.zeros(0, np.float32), "sizes": np.array(sizes)}
+    found = network(
+        "Resize", x, known, mode=mode, coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=9.0
+    )
+    assert not found.foreign
+    wanted, outside = x.astype(np.float64), np.zeros(sizes, bool)
+    for at, count in enumerate(sizes):
+        start, end = (float(np.float32(edge)) for edge in (region[at], region[at + 2]))
+        places = (start + np.arange(count) * (end - start) / (count - 1)) * (x.shape[at] - 1)
+        out = (places < 0) | (places > x.shape[at] - 1)
+        outside |= out[:, None] if at == 0 else out
+        near = places if mode == "linear" else np.ceil(places - 0.5)
+        lines = np.moveaxis(wanted, at, -1)
+        sampled = np.array([np.interp(near, np.arange(x.shape[at]), line) for line in lines])
+        wanted = np.moveaxis(sampled, -1, at)
+    assert 0 < outside.sum() < outside.size
+    np.testing.assert_allclose(result(found, x), np.where(outside, 9.0, wanted), rtol=1e-5, atol=1e-6)
 
 
 def test_random_operators_are_right() -> None:

@@ -151,20 +151,3 @@ def test_words_that_are_left_are_as_many_as_there_are() -> None:
     built.graph.output[0].name = "z"
     with pytest.raises(ModelProblem, match=r"`y`, which the node Concat .* reads, depends on .* can only be an output"):
         read(built)
-
-
-@pytest.mark.parametrize("more", [0, 2])
-def test_pooled_numbers_go_back(more: int) -> None:
-    """MaxUnpool: to the places that MaxPool took them from, with zeros elsewhere and where there is more room."""
-    x = np.random.default_rng(0).permutation(96).reshape(1, 2, 6, 8).astype(np.float32)
-    nodes = [node("MaxPool", "x", "p i", kernel_shape=[2, 2], strides=[2, 2]),
-             node("MaxUnpool", "p i" + " size" * bool(more), "y", kernel_shape=[2, 2], strides=[2, 2])]  # fmt: skip
-    known = {"size": np.array([1, 2, 6 + more, 8])}
-    network = read(model(nodes, {"x": x.shape}, known if more else None, opset=11))
-    assert not network.foreign
-    blocks = x.reshape(1, 2, 3, 2, 4, 2)
-    largest = blocks.max(axis=(3, 5), keepdims=True)
-    wanted = np.where(blocks == largest, blocks, 0).reshape(x.shape)
-    found = evaluate(network, {"x": x})["y"]
-    np.testing.assert_array_equal(found[:, :, :6], wanted)
-    assert found.shape == (1, 2, 6 + more, 8) and not found[:, :, 6:].any()
