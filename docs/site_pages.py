@@ -13,6 +13,7 @@ from types import FunctionType
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
@@ -28,6 +29,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, called, content=from_root(text, os.environ.get("STRIDESMITH_URL"))))
     files.append(File.generated(config, "api.md", content=reference()))
     return files
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Lead links of a notebook to pages of the folder above to the site's pages, as MkDocs does with those of pages."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return output
+    return re.sub(r'href="\.\./(\w+)\.md(#[^"]*)?"', lambda link: f'href="../../{link[1]}/{link[2] or ""}"', output)
 
 
 def from_root(page: str, url: str | None) -> str:
