@@ -77,6 +77,7 @@ def _told(parser: Parser, node: ast.Call, place: Pointer | None, stored: tuple[T
 
 def with_regions(parser: Parser, where: ast.AST, text: str, stmt: Stmt) -> Stmt:
     """A call with the regions in ``reads=[...], writes=[...]``, the text of an attribute around it."""
+    node: ast.AST
     try:
         node = ast.parse(f"T.opaque({text})", mode="eval").body
     except (SyntaxError, ValueError):
