@@ -12,6 +12,22 @@ from pathlib import Path
 
 from .errors import StorageError, StridesmithError, UsageError
 
+DATABASE = b"SQLite format 3\0"
+"""What a database of SQLite begins with."""
+
+
+def refuse_database(path: Path, what: str) -> None:
+    """Raise StorageError where `what` is to be written and a database stands, whose records would be lost."""
+    try:
+        if not path.is_file():  # a pipe would wait for who writes
+            return
+        with path.open("rb") as file:
+            begins = file.read(len(DATABASE))
+    except (OSError, ValueError):
+        return
+    if begins == DATABASE:
+        raise StorageError(f"{path} is a database, whose records {what} would replace: give another file")
+
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:

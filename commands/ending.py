@@ -19,7 +19,7 @@ from ..errors import InternalError, Interrupted, StorageError, StridesmithError,
 from ..files import is_no_name, reason
 from ..invocation import COMMAND, NAME
 from ..search.tuning.interruption import error_of, interrupted_by
-from .output import json_line, printable
+from .output import json_line, on_terminal, printable
 
 FILES = frozenset({
     errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE,
@@ -90,7 +90,7 @@ def _told(error: StridesmithError, as_json: bool) -> int:
     text, shown = _apart(printable(str(error)))
     message = " ".join(text.split())
     with contextlib.suppress(OSError):
-        print("\n".join([f"{NAME}: {message}", *shown]), file=sys.stderr, flush=True)
+        print("\n".join([on_terminal(f"{NAME}: {message}", sys.stderr), *shown]), file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
         if as_json:
             print(json_line({**error.event(), "message": message}), flush=True)

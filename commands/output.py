@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FORMATS = ("rich", "plain", "json")
+UNLIMITED = 10_000  # characters, to ask what a table would need
 PLAIN_WIDTH = 120  # characters, where there is no terminal
 
 
@@ -68,7 +70,7 @@ class Output:
         for note in notes:
             self.event({"event": "note", "message": note})
             if not self.is_json:
-                print(f"note: {printable(note)}", file=sys.stderr)
+                print(on_terminal(f"note: {printable(note)}", sys.stderr), file=sys.stderr)
 
     def prose(self, text: str) -> None:
         """A sentence for people, broken between words in a terminal; nothing in JSON."""
@@ -127,10 +129,14 @@ class Output:
         return "\u2588" * round(share * width) if self.draws else ""
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Rows under headings, if there are any; columns of numbers are right-aligned."""
+        """Rows under headings, if there are any; columns of numbers are right-aligned.
+
+        A terminal in which the longest words of all columns have no room side by side gets a line for each cell.
+        """
         if self.is_json:
             return
         from rich import box
+        from rich.measure import Measurement
         from rich.table import Table
         from rich.text import Text
 
@@ -143,7 +149,29 @@ class Output:
             table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(printable(cell(item))) for item in row))
-        self.console.print(table)
+        unlimited = self.console.options.update(width=UNLIMITED)
+        if Measurement.get(self.console, unlimited, table).minimum <= self.width:
+            self.console.print(table)
+            return
+        block = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0),
+                      show_header=False)  # fmt: skip
+        for place, row in enumerate(rows):
+            if place:
+                block.add_row("", "")
+            for column, item in zip(columns, row, strict=True):
+                if (text := printable(cell(item))):
+                    block.add_row(Text(column, style="dim"), Text(text))
+        self.console.print(block)
+
+
+def on_terminal(text: str, stream: TextIO) -> str:
+    """A sentence as it is written to a stream: broken between words where that is a terminal, else as it is."""
+    if stream is None or not stream.isatty():
+        return text
+    width = max(20, shutil.get_terminal_size().columns)
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n")
+    )
 
 
 def folded(text: str, width: int) -> str:

@@ -219,7 +219,10 @@ def activities(spent: Mapping[str, float]) -> str:
 def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
     """Derive the space and say what would be searched; nothing is built."""
     if entry.work.func.stated:
-        raise UsageError(f"{entry.work} has ranges, and is searched at some of their sizes; ask for the space of one")
+        raise UsageError(
+            f"{entry.work} has ranges, and is searched at some of their sizes: leave --dry-run out, or ask for the "
+            "space of one size, with a number for each"
+        )
     asked, device = settings_of(options, entry, None), device_of(options, entry)
     space = space_of(Task(entry.work, device.target, interface_asked(options, entry)), device)
     if not space.sketches:

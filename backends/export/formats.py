@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...errors import UsageError, did_you_mean
-from ...files import doing
+from ...files import doing, refuse_database
 from ..llvm.compile import LinkedModule
 from .header import header_text, pkg_config
 from .library import Library
@@ -50,6 +50,7 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
     path = place_of(path, format, library.name)
     if path.suffix in _BESIDE.get(format, ()):
         raise UsageError(f"{path.name} is called like a file that the format {format} writes beside; use another name")
+    refuse_database(path, "the library")
     with doing(f"write the library to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         return writer(library, path)

@@ -49,10 +49,12 @@ def partition_loops(stmt: Stmt, strict: bool = False) -> Stmt:
 class _Place:
     """What was decided further outside: conditions over `late` have not been looked at yet, and `cut` are denied.
 
-    A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.
+    A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.  `around` are
+    the variables of all loops outside: where a condition is decided, others may come to be over these alone.
     """
 
     late: frozenset[Var] = frozenset()
+    around: frozenset[Var] = frozenset()
     cut: frozenset[Cut] = frozenset()
 
 
@@ -74,7 +76,7 @@ def is_peeled(loop: For) -> bool:
 def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> Stmt:
     """`stmt` is the body of the loop `around`, or the whole."""
     if around is not None:
-        place = replace(place, late=place.late | {around.var})
+        place = replace(place, late=place.late | {around.var}, around=place.around | {around.var})
         if _meets(stmt) or around.reduces:
             return _descend(stmt, facts, place)
     found = None if around is None or is_masked(around) else _choose(stmt, facts, around, place)
@@ -82,6 +84,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> S
         return _descend(stmt, facts, replace(place, late=frozenset()))
     cond, cut = found
     versions = []
+    place = replace(place, late=place.around)
     for truth, there in ((True, place), (False, replace(place, cut=place.cut | cut))):
         inside = facts.assuming(cond, truth)
         version = trim_loops(simplify_stmt(stmt, inside), inside)
@@ -121,7 +124,12 @@ def _choose(stmt: Stmt, facts: Facts, around: For, place: _Place) -> tuple[Expr,
         decided = simplifier_for(facts).expr(strong)
         if not isinstance(decided, Const):
             return decided, cut
-    return next(((edge.cond, _NONE) for edge in found if _is_around(edge, stmt, facts)), None)
+    for edge in found:  # one that no loop inside changes, and without which there is nothing to do
+        if edge.may_move and variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
+            outside = facts.assuming(edge.cond, False)
+            if trim_loops(simplify_stmt(stmt, outside), outside) == NOTHING:
+                return edge.cond, _NONE
+    return None
 
 
 def _cut(edge: Edge) -> frozenset[Cut]:
@@ -141,13 +149,6 @@ def _first_lanes(edge: Edge) -> Edge | None:
         return None
     outer = tuple(loop for loop in edge.loops if loop.var not in lanes)
     return replace(edge, cond=substitute(edge.cond, lanes), loops=outer)
-
-
-def _is_around(edge: Edge, stmt: Stmt, facts: Facts) -> bool:
-    """Whether all of a statement stands under a condition that no loop in it changes."""
-    if not edge.may_move or not variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
-        return False
-    return trim_loops(simplify_stmt(stmt, outside := facts.assuming(edge.cond, False)), outside) == NOTHING
 
 
 def _strong(edge: Edge, around: For) -> Expr | None:

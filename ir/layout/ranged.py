@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..arith.intervals import nothing_known
+from ..arith.simplifier import simplifier_for
 from ..arith.simplify import simplify
-from ..expr import FALSE, Binary, Const, Expr, Extent, Var, as_expr, binary
+from ..expr import FALSE, TRUE, Binary, Const, Expr, Extent, Var, as_expr, binary
 from ..extents import as_extent
 from ..statements import LONGEST
 from ..text import expr_text, extents_text
@@ -59,11 +61,21 @@ def inverse(
     least = index_map.map_shape(largest)
     room = tuple(p if isinstance(p, int) and p > m else m for p, m in zip(physical, least, strict=True))
     back, padding = index_map.non_surjective_inverse(largest, room)
-    condition = padding.condition
-    for index, extent in zip(back.indices, extents, strict=True):
-        if isinstance(extent, Expr):
-            condition = binary("or", condition, binary("<=", extent, index))
+    open_ended = [(index, e) for index, e in zip(back.indices, extents, strict=True) if isinstance(e, Expr)]
+    condition: Expr = FALSE
+    for part in _disjuncts(padding.condition):
+        there = simplifier_for(nothing_known().assuming(part))
+        if not any(there.expr(binary("<=", LONGEST, index)) == TRUE for index, _ in open_ended):  # behind every extent
+            condition = binary("or", condition, part)
+    for index, extent in open_ended:
+        condition = binary("or", condition, binary("<=", extent, index))
     return back, Predicate(padding.variables, condition)
+
+
+def _disjuncts(cond: Expr) -> tuple[Expr, ...]:
+    if isinstance(cond, Binary) and cond.op == "or":
+        return (*_disjuncts(cond.a), *_disjuncts(cond.b))
+    return (cond,)
 
 
 def pads(index_map: IndexMap, extents: Sequence[Extent], physical: Sequence[Extent]) -> bool:

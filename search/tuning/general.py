@@ -63,7 +63,7 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
 
 def _edges(func: PrimFunc, target: Target) -> Iterator[tuple[str, str]]:
     """Loops of register tiles that a condition over a size cuts, each with how it is cut: ``peel``, ``mask``."""
-    sizes, found = set(func.sizes), dict[tuple[str, str], None]()
+    sizes, found = set(func.integers), dict[tuple[str, str], None]()
     has_masks = all(target.has_masks(buffer.dtype) for buffer in func.buffers)
     for block in (stmt for stmt in walk_stmts(func.body) if isinstance(stmt, Block)):
         given = {item.var: item.binding for item in block.iters if item.binding is not None}
@@ -71,9 +71,8 @@ def _edges(func: PrimFunc, target: Target) -> Iterator[tuple[str, str]]:
             used = free_variables(cond)
             for loop in loops_above(func, block) if used & sizes else ():
                 if loop.var in used and isinstance(loop.extent, Const) and loop.kind in ("unrolled", "vectorized"):
-                    found[loop.var.name, "peel"] = None
-                    if loop.kind == "vectorized" and has_masks:
-                        found[loop.var.name, "mask"] = None
+                    keys = {"peel", "mask"} if loop.kind == "vectorized" and has_masks else {"peel"}
+                    found.update({(loop.var.name, key): None for key in sorted(keys - dict(loop.annotations).keys())})
     yield from found
 
 

@@ -277,7 +277,11 @@ class _Search:
         for point in self.points:
             inside = [n for n, entry in enumerate(entries) if kernels[n] is not None and entry.has(point)]
             scheduled = [number for number in inside if entries[number].steps]
-            racing = {number: self._at(kernels[number], entries[number], point) for number in scheduled or inside}
+            racing: dict[int, Compiled] = {}
+            for number in scheduled or inside:
+                kernel, entry = kernels[number], entries[number]
+                assert kernel is not None
+                racing[number] = kernel if entry.point is not None else at_point(kernel, entry.func, point)
             results = self.sizes.raced(_through(executor), list(racing.values()), point, self.turns)
             for number, result in zip(racing, results, strict=True):
                 if isinstance(result, Measured):
@@ -288,10 +292,6 @@ class _Search:
             for number in set(inside) - set(racing):
                 times[number][point] = UNMEASURED * slowest
         return times
-
-    def _at(self, kernel: Compiled | None, entry: _Entry, point: Point) -> Compiled:
-        assert kernel is not None
-        return kernel if entry.point is not None else at_point(kernel, entry.func, point)
 
     # ---------------------------------------------------------------- the result
 

@@ -105,6 +105,8 @@ def settings(**options: Any) -> TuneSettings:
 def _complaint(error: Any) -> str:
     option = str(error["loc"][0]) if error["loc"] else ""
     message = str(error["msg"]).removeprefix("Value error, ")
+    if option == "likely":
+        message = 'likely numbers of a size are given with their shares of all calls, as in {"m": {1: 0.5, 128: 0.3}}'
     return f"{option}={error['input']!r}: {message}" if option else message
 
 

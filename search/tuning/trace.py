@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StorageError
-from ...files import doing
+from ...files import doing, refuse_database
 from ..workers.timeline import Sample, Span, Timeline
 from . import events
 from .clock import Clock
@@ -93,5 +93,6 @@ def _microseconds(now: float, since: float) -> float:
 
 
 def _write(path: str, text: str) -> None:
+    refuse_database(Path(path), "the trace")
     with doing(f"write the trace {path}"):
         Path(path).write_text(text, encoding="utf-8")

@@ -149,7 +149,9 @@ def workload(name: str, **params: Any) -> Workload:
     dtype = str(params.pop("dtype", "float32"))
     if dtype not in kind.dtypes:
         meant = SPELLINGS.get(dtype.lower(), "")
-        hint = f"; did you mean {meant!r}?" if meant in kind.dtypes else did_you_mean(dtype, kind.dtypes)
+        is_integer = dtype.rstrip("0123456789") in ("int", "uint")  # who says int4 does not mean int64
+        near = "" if is_integer else did_you_mean(dtype, kind.dtypes)
+        hint = f"; did you mean {meant!r}?" if meant in kind.dtypes else near
         raise ShapeError(f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{hint}")
     return _build(kind.resolve(params), dtype)
 
@@ -169,7 +171,8 @@ def _build(operator: Operator, dtype: str) -> Workload:
     func = parse(operator.script(dtype))
     assert isinstance(func, PrimFunc)
     given = {**operator.shape(), "dtype": dtype}
-    sizes = {v.over[0][0]: name for name, v in vars(operator).items() if isinstance(v, Size)}
+    shown = {name: getattr(operator, operator.joint.get(name, (name,))[0]) for name in operator.shape()}
+    sizes = {v.over[0][0]: name for name, v in shown.items() if isinstance(v, Size)}
     made = Workload(operator.name, given, func, operator.constants, operator.reference, sizes)
     if sizes:
         _check_ends(made)

@@ -168,7 +168,16 @@ class Operator(ABC):
                 free = (name + "_" * count for count in range(len(words) + 1))
                 size = Size.of(next(word for word in free if word not in words), numbers)
                 sizes.update(dict.fromkeys(cls.joint.get(name, (name,)), size))
-        return replace(corners[0], **sizes)
+        made = replace(corners[0], **sizes)
+        extents = {str(extent) for shape in made.buffers().values() for extent in shape}
+        for name in ranges:
+            asked = {sizes[part].base for part in cls.joint.get(name, (name,)) if part in sizes}
+            if not asked <= extents:  # a kernel learns sizes from its arrays
+                raise ShapeError(
+                    f"`{cls.name}` takes one number for {name}, and no range, since no array has {name} elements along "
+                    "an axis: tune for each number by itself"
+                )
+        return made
 
     def shape(self) -> dict[str, Value]:
         """Every parameter's value under the names of the table; `resolve` of it gives an equal operator."""
@@ -194,6 +203,10 @@ class Operator(ABC):
                 )
 
 
+_LIKE_A_RANGE = re.compile(r"\d\s*(\.\.|-|:|to)|(\.\.|range\D*)\s*\d")
+"""What people write for numbers from one to another."""
+
+
 def _told(value: Any) -> Any:
     """A value as it is given: a size by its range."""
     return str(value.over[0][1]) if isinstance(value, Size) else value
@@ -213,7 +226,9 @@ def _checked(workload: str, row: Parameter, name: str, value: Any) -> Value:
     if isinstance(value, bool) and (row.least, row.most) == (0, 1):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ShapeError(f"`{workload}` takes a whole number for {name}, but got {name}={str(value)[:40]!r}")
+        text = str(value)[:40]
+        hint = "; a range is written 1..512, or 32..960:32 for multiples of 32" if _LIKE_A_RANGE.search(text) else ""
+        raise ShapeError(f"`{workload}` takes a whole number for {name}, but got {name}={text!r}{hint}")
     number = int(value)
     if not row.least <= number <= row.most:
         shown = number if abs(number) < 10**20 else "a huge number"

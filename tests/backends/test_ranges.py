@@ -206,6 +206,28 @@ def rows(a: T.handle, c: T.handle):
                    for n in walk_stmts(whole.then)), shown  # fmt: skip
 
 
+def test_a_tile_in_two_parts_is_peeled_in_each() -> None:
+    """What one part of a tile leaves of a condition is over the loops outside alone, and is decided there."""
+    func = ss.workload("softmax", rows=(1, 64), cols=16).func
+    sch = Schedule(func)
+    rows, columns = sch.get_loops("peak")
+    i0, tile = sch.split(rows, [None, 8])
+    i1, i2 = sch.split(tile, [None, 6])
+    sch.reorder(i0, i1, columns, i2)
+    sch.decompose_reduction("peak", columns)
+    for loop in (i2, f"{i2}_init"):
+        sch.unroll(loop)
+        sch.annotate(loop, "peel", True)
+    body = lower(sch.func, Target(threads=1)).body
+    sums = [loop for loop in walk_stmts(body) if isinstance(loop, For) and loop.var.name == columns]
+    assert sums and not any(isinstance(stmt, If) for loop in sums for stmt in walk_stmts(loop))
+    kernel = ss.build(sch.func, "cpu")
+    for n in range(1, 20):
+        x = np.random.default_rng(n).uniform(-1, 1, (n, 16)).astype(np.float32)
+        e = np.exp(x - x.max(1, keepdims=True))
+        np.testing.assert_allclose(kernel(x), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
 def test_calls_of_all_shapes_are_direct(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is checked in Python, with an output or without; and what is wrong is said as in the careful way."""
     kernel = ss.build(ss.workload("matmul", m="2..64:2", n=8, k=4).func, "cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -132,6 +133,17 @@ def test_a_layout_has_as_many_blocks_as_are_needed() -> None:
     sch.cache_write("C", 0, "global")
     sch.transform_layout("C", "C_global", lambda i, j: [i // 16, j, i % 16])
     assert 'C_global = T.alloc_buffer(((n + 15) // 16, m * 4, 16), "float32")' in sch.func.script()
+
+
+def test_padding_of_a_layout_ends_where_extents_do() -> None:
+    """Not where the largest extent would end that there may be, whose last block an odd offset makes ragged."""
+    text = MATMUL.replace("n <= 64 and m <= 8", "m <= 8")
+    sch = Schedule(program(text))
+    sch.cache_read("C", 0, "global")
+    sch.transform_layout("C", "A_global", lambda i, k: [(i + 1) // 2, k, (i + 1) % 2], 0)
+    assert "n <= " in sch.func.script() and not re.search(r"\d{9}", sch.func.script())
+    for n in (1, 2, 5, 8):
+        product(sch.func, n, 2)
 
 
 def test_a_factor_that_divides_needs_no_condition() -> None:
