@@ -338,7 +338,9 @@ class _Builder:
                 self.visit(stmt.orelse, inner.where(negate(stmt.cond)))
         elif isinstance(stmt, Let):
             self._reader(inner, stmt.value)
-            self.visit(stmt.body, inner if _is_stale(stmt) else _bound(inner, ((stmt.var, stmt.value),)))
+            # The memory that the value was computed from may change while the variable lives.
+            lasts = memories_read(stmt.value).isdisjoint(memories_written(stmt.body))
+            self.visit(stmt.body, _bound(inner, ((stmt.var, stmt.value),)) if lasts else inner)
         elif isinstance(stmt, Allocate):
             self.memories[stmt.buffer.name] = stmt.buffer
             owners = (*inner.owners, (stmt.buffer.name, inner.loop_vars)) if inner.loop_vars else inner.owners
@@ -460,11 +462,6 @@ def _bound(place: _Place, pairs: Sequence[tuple[Var, Expr]]) -> _Place:
     around = dict(place.env)
     env = {**around, **{var: inlined(value, around) for var, value in pairs}}
     return place._replace(env=tuple(env.items()))
-
-
-def _is_stale(stmt: Let) -> bool:
-    """Whether the memory that the value was computed from may change while the variable lives."""
-    return not memories_read(stmt.value).isdisjoint(memories_written(stmt.body))
 
 
 @cached(1 << 13)

@@ -10,8 +10,24 @@ from dataclasses import replace
 from ..arith.intervals import negate
 from ..arith.statements import NOTHING, is_empty
 from ..expr import Buffer
-from ..node import rebuild, walk
-from ..stmt import Allocate, Attr, Block, Declare, For, If, Let, PrimFunc, Seq, Stmt, seq
+from ..node import Node, children, rebuild, walk
+from ..stmt import (
+    Allocate,
+    Attr,
+    Block,
+    Declare,
+    For,
+    If,
+    Let,
+    Opaque,
+    PrimFunc,
+    Seq,
+    Stmt,
+    seq,
+    stmt_children,
+    transform_statements,
+    walk_stmts,
+)
 
 
 def without_empty(func: PrimFunc) -> PrimFunc:
@@ -37,9 +53,31 @@ def pruned(stmt: Stmt) -> Stmt:
         return NOTHING if is_empty(new.body) else new
     if isinstance(new, Let):
         return new if any(n == new.var for n in walk(new.body)) else new.body
+    if isinstance(new, Allocate):
+        new = _without_results(new)
     if isinstance(new, (Allocate, Declare)):
         return new if _uses_memory(new.body, new.buffer) else new.body
     return new
+
+
+def _without_results(stmt: Allocate) -> Allocate:
+    """The statement, whose calls of what is not known give no value where memory of its own takes it for nobody."""
+    name = stmt.buffer.name
+
+    def names_it(node: Node) -> bool:
+        return any(isinstance(n, Buffer) and name in (n.name, n.data) for n in walk(node))
+
+    uses = [s for s in walk_stmts(stmt.body) if not stmt_children(s) and names_it(s)]
+    taken = [s for s in uses if isinstance(s, Opaque) and s.target is not None and s.target.buffer == stmt.buffer]
+    around = (e for s in walk_stmts(stmt.body) if stmt_children(s) for e in children(s) if not isinstance(e, Stmt))
+    if len(taken) < len(uses) or any(map(names_it, around)) or any(names_it(n) for s in taken for n in s.args):
+        return stmt
+
+    def forgotten(item: Stmt) -> Stmt:
+        known = isinstance(item, Opaque) and any(item is s for s in taken)
+        return replace(item, target=None, writes=item.writes[:-1]) if known and isinstance(item, Opaque) else item
+
+    return replace(stmt, body=transform_statements(stmt.body, forgotten)) if taken else stmt
 
 
 def _pruned_if(stmt: If) -> Stmt:

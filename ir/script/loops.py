@@ -143,7 +143,10 @@ class LoopParser(DeclarationParser):
         """
         if not isinstance(target, ast.Name):
             raise self.error(target, "a loop variable is a plain name")
-        kind = typed_integer(start or stop) or typed_integer(stop) or dtypes.INDEX
+        kind = typed_integer(start or stop) or typed_integer(stop) or self.scope.integers
+        if kind != dtypes.INDEX and constant(stop, self.scope) is None:  # as wide as what bounds it
+            wide = self.exprs.expr(stop).dtype
+            kind = wide if dtypes.is_int(wide) and dtypes.bits(wide) > dtypes.bits(kind) else kind
         if dtype is not None:
             kind = self.dtype(dtype, str(getattr(dtype, "value", "")))
         jump = 1 if step is None else integer(step, self.scope, "the step of a loop")

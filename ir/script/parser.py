@@ -33,19 +33,24 @@ MAX_DEPTH = 128
 
 # CPython opens the named file to quote the line of a syntax error: this one can never be there.
 _NOWHERE = "/dev/null/script"
+_INTEGERS = "integers "  # among what is captured; no name has a space
 
 
 def parse(
-    text: str, name: str | None = None, *, given: Mapping[str, int | float | str] | None = None
-) -> PrimFunc | Module:
+    text: str, name: str | None = None, *, given: Mapping[str, int | float | str] | None = None,
+    integers: str = dtypes.INDEX,
+) -> PrimFunc | Module:  # fmt: skip
     """The function or module in `text`; among several, the one called `name`.
 
     `given` are numbers and types for names that the text does not define: ``{"dtype": "float16", "N": 128}``.
+    `integers` is the type of plain integers, and of loops that they bound: apache-tvm's are int32.
     Raises ScriptError, with line and column, for text that is not a program,
     and when `name` is missing or unknown.
     """
     source, tree = _read(text)
-    captured = {**(given or {}), **_constants(tree, source)}
+    if not is_dtype(integers) or not dtypes.is_int(integers):
+        raise ValueError(f"`integers` is a type of integers, but is `{integers}`")
+    captured = {**(given or {}), **_constants(tree, source), _INTEGERS: integers}
     found: dict[str, ast.AST] = {}
     for node in tree.body:
         if _is_function(node) or (isinstance(node, ast.ClassDef) and "ir_module" in _decorators(node)):
@@ -189,7 +194,8 @@ def _function(
         raise source.error(node, f"`{node.name}` is the script's namespace; give the function another name")
     try:
         with deep():  # values that are bound one after the other are scopes in each other
-            return _FunctionParser(StmtParser(Scope(source, captured), siblings), node).parse()
+            scope = Scope(source, captured, integers=captured.get(_INTEGERS, dtypes.INDEX))
+            return _FunctionParser(StmtParser(scope, siblings), node).parse()
     except RecursionError:
         raise source.error(node, "the function is nested too deeply to be read here") from None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import ProgramError
+from ..dtypes import INDEX
 from ..expr import Buffer, Expr
 from ..statements import fresh
 
@@ -77,7 +78,8 @@ class Scope:
     A name that is bound again after its scope ended is renamed (``i``, ``i_1``),
     because a name stands for one thing in the whole function.  `declared` are
     variables with a type that a let is yet to bind (``x = T.int32()``), and `threads` those of thread axes that a
-    launch is yet to bind (``tx = T.env_thread("threadIdx.x")``).
+    launch is yet to bind (``tx = T.env_thread("threadIdx.x")``).  A plain integer that takes no type from what stands
+    beside it is one of `integers`.
     """
 
     source: Source
@@ -89,6 +91,7 @@ class Scope:
     lets: dict[str, Expr] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     threads: dict[str, str] = field(default_factory=dict)
+    integers: str = INDEX
 
     @contextmanager
     def nested(self) -> Iterator[None]:

@@ -42,8 +42,11 @@ class ExprParser:
         return self.finished(node, self.value(node), dtype)
 
     def finished(self, node: ast.AST, value: Value, dtype: str | None = None) -> Expr:
+        plain = _plain(value)
+        if dtype is None and type(plain) is int:
+            dtype = self.scope.integers
         try:
-            return finish(_plain(value), dtype)
+            return finish(plain, dtype)
         except ValueError as error:
             raise self.error(node, str(error)) from None
 

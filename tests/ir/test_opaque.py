@@ -131,6 +131,14 @@ def test_stores_around_calls_stay_as_they_count() -> None:
     assert ss.transform.simplify(program(known.format("B.data"))) == program(known.format("B.data"))
 
 
+def test_a_result_that_nobody_reads_is_not_kept() -> None:
+    """The call stays, for what else it does."""
+    func = program("for i in range(4):\n    x: T.int32 = T.call_extern('int32', 'f', B.data)\n    T.evaluate(0)")
+    assert ss.transform.remove_no_op(func) == program("for i in range(4):\n    T.call_extern('int32', 'f', B.data)")
+    used = program("x: T.float32 = T.call_extern('float32', 'f', A.data)\nB[0] = x")
+    assert ss.transform.remove_no_op(used) == used
+
+
 def test_while_and_assertions_run_and_are_refused_by_lower() -> None:
     loop = "while B[0] < 10.0:\n    B[0] = B[0] * T.float32(2)\n    A[0, 0] = B[0]"
     func = program(f"assert B[0] > 0.0, 'positive'\n{loop}")

@@ -281,6 +281,25 @@ def test_asserted_types_are_checked() -> None:
         body("assert n == 3, n")
 
 
+def test_plain_integers_may_be_those_of_tvm() -> None:
+    """``integers="int32"`` gives loops, iterators and lone numbers 32 bits, and prints back so."""
+    text = '''
+@T.prim_func(s_tir=True)
+def f(A: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("b"):
+            v = T.axis.spatial(8, i)
+            A[v] = T.Cast("float32", v)
+'''
+    func = parse(text, integers="int32")
+    assert isinstance(func, PrimFunc)
+    assert {v.dtype for v in walk(func) if isinstance(v, Var)} == {"int32"}
+    assert "for i in range(T.int32(8))" in func.script("tvm")
+    assert parse(func.script("tvm")) == func
+    with pytest.raises(ValueError, match="`integers` is a type of integers, but is `float32`"):
+        parse(text, integers="float32")
+
+
 def test_several_items_of_a_with() -> None:
     """``with a, b:`` is ``with a:`` around ``with b:``."""
     one = body("with T.allocate([4]) as X, T.allocate([4]) as Y:\n    X[0] = Y[0]")
