@@ -44,7 +44,7 @@ from .statements import (
     read_buffers,
     written_buffers,
 )
-from .syntax.words import SCOPE_KEY
+from .syntax.words import REGIONS_KEY, SCOPE_KEY
 from .text import Texts, dictionary, extent_text, extents_text, quoted
 
 _DIALECTS: Mapping[str, Mapping[str, str]] = {
@@ -275,15 +275,21 @@ class _Printer:
         call, target = self.text.call(stmt.name, stmt.args), stmt.target
         stored = () if target is None else (Region(target.buffer, target.indices, (Const(1),) * target.buffer.rank),)
         reads, writes = touched(stmt.args)
-        if (stmt.reads, stmt.writes) != (reads, (*writes, *stored)) and not self.text.tvm:
-            through = stmt.writes[: len(stmt.writes) - len(stored)]
-            pairs = ("reads", stmt.reads), ("writes", through)
-            parts = [f"{word}=[{', '.join(map(self.text.region, own))}]" for word, own in pairs]
-            call = f"T.opaque({call}, {', '.join(parts)})"
+        through = stmt.writes[: len(stmt.writes) - len(stored)]
+        pairs = ("reads", stmt.reads), ("writes", through)
+        told = ", ".join(f"{word}=[{', '.join(map(self.text.region, own))}]" for word, own in pairs)
+        is_told = (stmt.reads, through) != (reads, writes)
+        if is_told and not self.text.tvm:
+            call = f"T.opaque({call}, {told})"
         if target is not None:
-            self.line(f"{target.buffer.name}[{self.text.indices(target.indices)}] = {call}")
+            line = f"{target.buffer.name}[{self.text.indices(target.indices)}] = {call}"
         else:
-            self.line(call if call.startswith(("Module.", "T.opaque(")) else f"T.evaluate({call})")
+            line = call if call.startswith(("Module.", "T.opaque(")) else f"T.evaluate({call})"
+        if is_told and self.text.tvm:
+            with self.indented(f'with T.attr(0, "{REGIONS_KEY}", {quoted(told)}):'):
+                self.line(line)
+        else:
+            self.line(line)
 
     def scoped(self, stmt: Let | Allocate | Declare, last: bool) -> None:
         """``x: T.int64 = value`` where the body reaches to the end of the suite, else ``with``."""

@@ -113,9 +113,14 @@ class IntSet:
     def _ends(self, dim: int, own: Interval) -> Interval:
         """The least and the largest value of a coordinate, `own` where it has none."""
         kind = isl.dim_type.set
-        low = int(self.isl.dim_min_val(dim).to_python()) if self.isl.dim_has_lower_bound(kind, dim) else own[0]
-        high = int(self.isl.dim_max_val(dim).to_python()) if self.isl.dim_has_upper_bound(kind, dim) else own[1]
-        return low, high
+        low = self.isl.dim_min_val(dim) if self.isl.dim_has_lower_bound(kind, dim) else None
+        high = self.isl.dim_max_val(dim) if self.isl.dim_has_upper_bound(kind, dim) else None
+        # Where a bound holds in some parts of the set alone the value is infinite.
+        # A bound that other coordinates give may be infinite as these are.
+        return (
+            int(low.to_python()) if low is not None and low.is_int() else own[0],
+            int(high.to_python()) if high is not None and high.is_int() else own[1],
+        )
 
     def check_exact(self, *exprs: Expr) -> None:
         """Raises NotAffine for an expression that may wrap around at a point of this set."""

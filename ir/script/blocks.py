@@ -45,6 +45,7 @@ class BlockParser(LoopParser):
         self.headers: list[Header] = []
         self.block_names: set[str] = set()
         self.lowered_allocations = False
+        self.told: set[Stmt] = set()  # calls of what is not known of which more is said than their block declares
 
     def block(self, node: ast.With) -> Block:
         """``with T.block(name):``."""
@@ -67,7 +68,7 @@ class BlockParser(LoopParser):
     def declared(self, block: Block, header: Header) -> Block:
         """The block, whose calls of what is not known touch what it declares."""
         said = header.regions.values()
-        return block if is_silent(block, said) else with_declared(block, said)
+        return block if is_silent(block, said) else with_declared(block, said, self.told)
 
     def check(self, block: Block, header: Header) -> None:
         """Compare the declared regions with what the body does."""

@@ -9,7 +9,7 @@ reads and writes through a pointer is what ``T.reads`` and ``T.writes`` of its b
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -32,6 +32,7 @@ class Parser(Protocol):
     scope: Scope
     exprs: ExprParser
     siblings: frozenset[str]
+    told: set[Stmt]
 
     def error(self, where: ast.AST, message: str) -> ScriptError: ...
     def region(self, node: ast.expr) -> Region: ...
@@ -69,7 +70,27 @@ def _told(parser: Parser, node: ast.Call, place: Pointer | None, stored: tuple[T
         tuple(_touched(parser.region(r)) for r in v.elts) for v in (told["reads"], told["writes"])
         if isinstance(v, ast.List)
     )  # fmt: skip
-    return replace(inner, target=place, reads=reads, writes=(*writes, *stored))
+    found = replace(inner, target=place, reads=reads, writes=(*writes, *stored))
+    parser.told.add(found)
+    return found
+
+
+def with_regions(parser: Parser, where: ast.AST, text: str, stmt: Stmt) -> Stmt:
+    """A call with the regions in ``reads=[...], writes=[...]``, the text of an attribute around it."""
+    node: ast.AST
+    try:
+        node = ast.parse(f"T.opaque({text})", mode="eval").body
+    except (SyntaxError, ValueError):
+        node = where
+    told = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
+    lists = [v for v in (told.get("reads"), told.get("writes")) if isinstance(v, ast.List)]
+    if len(lists) < 2 or not isinstance(stmt, Opaque):
+        raise parser.error(where, "this attribute says `reads=[regions], writes=[regions]` of one call")
+    stored = stmt.writes[len(stmt.writes) - 1 :] if stmt.target is not None else ()
+    reads, writes = (tuple(_touched(parser.region(r)) for r in v.elts) for v in lists)
+    found = replace(stmt, reads=reads, writes=(*writes, *stored))
+    parser.told.add(found)
+    return found
 
 
 def _touched(region: Region) -> Touched:
@@ -146,13 +167,15 @@ def _arg(parser: Parser, node: ast.AST) -> Arg:
 # ---------------------------------------------------------------- regions that a block declares
 
 
-def with_declared(block: Block, declared: Iterable[Declared]) -> Block:
+def with_declared(block: Block, declared: Iterable[Declared], said: Collection[Stmt]) -> Block:
     """The block, of which the calls that stand in no block inside touch what the block declares of their buffers."""
     told = {d.kind: tuple(map(_touched, d.regions)) for d in declared}
     if not told or not any(isinstance(s, Opaque) for s in _own(block.body)):
         return block
 
     def within(call: Opaque) -> Opaque:
+        if call in said:
+            return call
         stored = call.writes[len(call.writes) - 1 :] if call.target is not None else ()
         reads = _told_of(call.reads, told.get("reads"))
         writes = _told_of(call.writes[: len(call.writes) - len(stored)], told.get("writes"))
@@ -169,8 +192,7 @@ def has_calls(block: Block) -> bool:
 def _told_of(own: Sequence[Touched], told: tuple[Touched, ...] | None) -> tuple[Touched, ...]:
     if told is None:
         return tuple(own)
-    memories = {r.buffer.memory for r in own}
-    return tuple(r for r in told if r.buffer.memory in memories)
+    return tuple(dict.fromkeys(r for o in own for r in told if r.buffer.memory == o.buffer.memory))
 
 
 def _own(stmt: Stmt) -> list[Stmt]:

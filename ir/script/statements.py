@@ -42,13 +42,14 @@ from ..syntax.words import (
     EXPRESSIONS,
     HEADER,
     LET,
+    REGIONS_KEY,
     SCOPE_KEY,
     STATEMENTS,
     near,
 )
 from ..text import expr_text
 from .blocks import BlockParser, Header
-from .calls import opaque_call
+from .calls import opaque_call, with_regions
 
 _WITH = (*BLOCK, *LET, *ALLOCATE, *DECLARE, "attr", "launch_thread", "init")
 
@@ -341,6 +342,8 @@ class StmtParser(BlockParser):
         pairs = self._attributes(call)
         with self.scope.nested() if suite else nullcontext():
             inner = self.rest(body, None)
+        if pairs and pairs[0][0] == REGIONS_KEY:
+            return with_regions(self, call, str(pairs[0][1]), inner)
         for key, value in reversed(pairs):
             inner = inner if key == SCOPE_KEY else Attr(key, value, inner)
         return inner

@@ -11,6 +11,9 @@ from .intrinsics import TABLE
 SCOPE_KEY = "stridesmith.scope"
 """The attribute around a binding whose body ends before its suite does, in the dialect for TVM; it leaves no trace."""
 
+REGIONS_KEY = "stridesmith.regions"
+"""The attribute around a call of what is not known, in the dialect for TVM, that says what it reads and writes."""
+
 BLOCK = ("block", "sblock")
 BLOCK_ALLOC = ("alloc_buffer", "sblock_alloc_buffer")
 ALLOCATE = ("allocate", "alloc_local", "alloc_shared")

@@ -99,6 +99,8 @@ def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> li
         return None
     made = {name: np.asarray(value) for name, value in zip([n for n in node.outputs if n], values, strict=True)}
     for name, found in zip(node.outputs, types, strict=True):
+        if name and found is not None and found.dtype in ("int32", "uint32") and made[name].dtype.kind in "iu":
+            made[name] = made[name].astype(found.dtype)  # of which the reference makes longer ones in sums
         if name and found is not None and (made[name].shape != found.shape or str(made[name].dtype) != found.dtype):
             return None
     return [made.get(name, np.empty(0)) for name in node.outputs]

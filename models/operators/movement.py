@@ -151,6 +151,7 @@ def _slice(site: Site) -> Built:
     for at, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis = at % len(shape)
         first, _, _ = slice(start, None if step < 0 and end < -shape[axis] else end, step).indices(shape[axis])
+        first = max(first, 0)  # backwards, a start in front of the first element is this one
         index[axis] = affine(index[axis], step, shift=-first) if step > 0 else f"{first} - {affine(index[axis], -step)}"
     return moved(site, "slice", index) if len(result) == len(shape) else None
 

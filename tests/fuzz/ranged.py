@@ -178,7 +178,7 @@ class RangedTrial(Trial):
             if isinstance(param, Var):
                 inputs[param.name] = values[param]
             elif param.name not in written:
-                inputs[param.name] = data(rng, param, param.shape)
+                inputs[param.name] = data(rng, param, plain.logical_shape(param))
         return plain, inputs
 
     def at(self, func: PrimFunc, values: dict[Var, int]) -> tuple[PrimFunc, list[dict[str, Values]]]:
@@ -215,13 +215,16 @@ class RangedTrial(Trial):
         written = {b.name for b in written_buffers(func)}
         for values, wanted in zip(self.samples, self.wanted, strict=True):
             plain, inputs = self.inputs_at(func, values)
-            given = [_argument(p, inputs[p.name]) for p in plain.params if p.name not in written]
+            logical = {p.name: _argument(plain, p, inputs[p.name]) for p in plain.params if p.name not in written}
+            given = [kernel.to_physical(name, array) if plain.layout_of(name) is not None else array
+                     for name, array in logical.items()]  # fmt: skip
             made = [np.zeros(b.shape, np.float32) for b in plain.buffers if b.name in written]
             kernel(*given, out=made)
             names = [b.name for b in plain.buffers if b.name in written]
             for name, array in zip(names, made, strict=True):
+                own = array if plain.layout_of(name) is None else kernel.to_logical(name, array)
                 expected = {point: np.float32(value) for point, value in wanted[0][name].items()}
-                if any(array[point] != value for point, value in expected.items()):
+                if any(own[point] != value for point, value in expected.items()):
                     shown = ", ".join(f"{v.name} = {value}" for v, value in values.items())
                     problem = f"the kernel's `{name}` differs at {shown}"
                     raise Failure("wrong", self.story("ss.build(sch.func)", problem))
@@ -246,11 +249,11 @@ class RangedTrial(Trial):
                 raise Failure("wrong", self.story("", f"results differ at {shown}"))
 
 
-def _argument(param: Buffer | Var, given: Values | int | float) -> Any:
-    """An argument of the machine as a kernel takes it."""
+def _argument(func: PrimFunc, param: Buffer | Var, given: Values | int | float) -> Any:
+    """An argument of the machine as an array of the extents that it has without a layout."""
     if isinstance(param, Var) or not isinstance(given, dict):
         return given
-    array = np.zeros(param.shape, np.float32)
+    array = np.zeros(func.logical_shape(param), np.float32)
     for point, value in given.items():
         array[point] = value
     return array

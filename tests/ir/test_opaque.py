@@ -102,6 +102,13 @@ def test_a_block_declares_what_its_call_touches() -> None:
     np.testing.assert_array_equal(b, other)
 
 
+def test_regions_are_printed_wherever_a_call_stands() -> None:
+    """Of several calls in a block, below conditions and outside of blocks, each with its own regions."""
+    program("T.opaque(T.call_packed('f', A.data), reads=[A[0:2, 0:4]], writes=[])")
+    calls = "        T.opaque(T.call_packed('f', A.data, B.data), reads=[A[{0}, 0:4]], writes=[B[{0}:{0} + 2]])\n"
+    program("with T.block('b'):\n    if B[0] < 1.0:\n" + calls.format(3) + calls.format(5))
+
+
 def test_regions_that_meet_are_no_parallel_loop() -> None:
     func = program(BLOCK.replace("vi * 4:vi * 4 + 4]", "vi * 3:vi * 3 + 4]").replace("A[vi * 4:vi * 4 + 4", "A[0:4"))
     with pytest.raises(ss.ScheduleError, match="two iterations of loop `i` may touch the same element of `B`"):

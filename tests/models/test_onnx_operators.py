@@ -279,6 +279,10 @@ def test_versions_before_shapes_were_inferred_have_them() -> None:
     x = np.arange(10, dtype=np.float32)
     found = network("Slice", x, opset=8, starts=[-3], ends=[-(2**31)], axes=[0])
     assert result(found, x).shape == (0,)
+    back = {"s": np.array([-30]), "e": np.array([-(2**31)]), "a": np.array([0]), "t": np.array([-1])}
+    assert result(network("Slice", x, back), x).tolist() == [0]  # a start is brought to the first element
+    none = np.zeros((2, 0), np.int32)
+    assert result(network("ReduceSumSquare", none, {"axes": np.array([1])}), none).dtype == np.int32
     found = network("LessOrEqual", x.reshape(2, 5), {"b": x[:5]}, opset=12)
     assert result(found, x.reshape(2, 5)).tolist() == [[True] * 5, [False] * 5]
     found = network("Squeeze", x.reshape(1, 1, 10), opset=7, axes=[1, 0])

@@ -372,3 +372,12 @@ def test_the_last_point_of_a_set_with_many_divisions_is_not_asked_for() -> None:
     with pytest.raises(sets.Unknown, match="so many divisions"):
         sets.points(domain).last()
     assert sets.points(sets.Domain(((i, 50), (j, 31))).where(total // 3 < 7)).last() == {"i": 0, "j": 20}
+
+
+def test_a_coordinate_that_only_others_bound_has_the_ends_of_its_type() -> None:
+    """isl says of it that it is bounded, by a number that is infinite."""
+    outer, inner = Var("i", "int64"), Var("j", "int64")
+    points = sets.IntSet((outer, inner), sets.isl.Set("{ [i, j] : j >= 0 and 2*floor(i/2) > j }"))
+    points.check_exact(binary("<", inner, 1 << 40))
+    with pytest.raises(sets.NotAffine, match="may wrap around"):
+        points.check_exact(outer + inner)
