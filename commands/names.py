@@ -16,8 +16,8 @@ from pathlib import Path
 from ..files import doing
 from ..invocation import NAMES
 
-OURS = b"stridesmith"
-"""What a script of ours has in it, and an executable that a script was made into."""
+OURS = b"stridesmith.__main__"
+"""What a script of ours imports; its first line has the folder of the environment, which may be called as anything."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ def test_a_name_that_another_package_has_taken_is_mended(
     (tmp_path / "stridesmith").write_text(ours)
     (tmp_path / "stridesmith").chmod(0o755)
     if taken:
-        (tmp_path / "tune").write_text("#!/usr/bin/python3\nfrom ray.tune.cli.scripts import cli\ncli()\n")
+        rays = "#!/home/you/stridesmith/.venv/bin/python\nfrom ray.tune.cli.scripts import cli\ncli()\n"
+        (tmp_path / "tune").write_text(rays)
     monkeypatch.setattr(names.sysconfig, "get_path", lambda _: str(tmp_path))
 
     def found(*more: str) -> dict[str, str]:
