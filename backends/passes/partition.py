@@ -50,12 +50,14 @@ class _Place:
     """What was decided further outside: conditions over `late` have not been looked at yet, and `cut` are denied.
 
     A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.  `around` are
-    the variables of all loops outside: where a condition is decided, others may come to be over these alone.
+    the variables of all loops outside: where a condition is decided, others may come to be over these alone.  `tested`
+    are the conditions of tests outside, of which facts may keep nothing, as of a disjunction.
     """
 
     late: frozenset[Var] = frozenset()
     around: frozenset[Var] = frozenset()
     cut: frozenset[Cut] = frozenset()
+    tested: frozenset[Expr] = frozenset()
 
 
 _NOWHERE = _Place()
@@ -84,7 +86,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> S
         return _descend(stmt, facts, replace(place, late=frozenset()))
     cond, cut = found
     versions = []
-    place = replace(place, late=place.around)
+    place = replace(place, late=place.around, tested=place.tested | {cond})
     for truth, there in ((True, place), (False, replace(place, cut=place.cut | cut))):
         inside = facts.assuming(cond, truth)
         version = trim_loops(simplify_stmt(stmt, inside), inside)
@@ -122,10 +124,11 @@ def _choose(stmt: Stmt, facts: Facts, around: For, place: _Place) -> tuple[Expr,
         if strong is None or place.late.isdisjoint(variables_of(strong)):
             continue
         decided = simplifier_for(facts).expr(strong)
-        if not isinstance(decided, Const):
+        if not isinstance(decided, Const) and decided not in place.tested:
             return decided, cut
     for edge in found:  # one that no loop inside changes, and without which there is nothing to do
-        if edge.may_move and variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
+        moves = edge.may_move and edge.cond not in place.tested
+        if moves and variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
             outside = facts.assuming(edge.cond, False)
             if trim_loops(simplify_stmt(stmt, outside), outside) == NOTHING:
                 return edge.cond, _NONE

@@ -160,6 +160,22 @@ def test_conditions_on_data_are_tested_where_they_can_be(before, inside, outer, 
     check_every_pass(parse("\n".join(line for line in lines if line.strip())))
 
 
+ALTERNATIVES = """
+@T.prim_func
+def f(x: T.Buffer((2, 5, 5), "float32"), y: T.Buffer((2, 5, 5), "float32")):
+    for i in range(10):
+        for j in range(2):
+            for v in T.vectorized(4, annotations={"peel": True}):
+                if i // 5 * 4 + j < 7 and (i % 5 != 4 or j * 4 + v < 1) and j * 4 + v < 5:
+                    y[i // 5, i % 5, j * 4 + v] = x[i // 5, i % 5, j * 4 + v]
+"""
+
+
+def test_a_disjunction_is_tested_once():
+    """Facts keep nothing of one, so that below its test it is as undecided as above."""
+    check_every_pass(parse(ALTERNATIVES))
+
+
 def test_peeled_loops_hold_no_conditions():
     """Four variants stand side by side under conditions on the tile's number; no loop inside holds a condition."""
     lowered = lower(tiled(), CPU)
