@@ -144,6 +144,8 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return apply
 
 
+# Tables of options, a line or two for each.
+# fmt: off
 work_options = _options(
     click.option("--workload", metavar="NAME", help=f"A workload of the library; `{COMMAND} workloads` lists them."),
     click.option("--shape", multiple=True, metavar="A=1,B=2", help="Parameters that differ from the defaults."),

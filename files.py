@@ -70,7 +70,7 @@ def at_home(text: str) -> Path:
 def shown(path: Path | str) -> str:
     """A path as people read it: with ``~`` for the user's folder, which also says less of who the user is."""
     text, home = str(path), os.path.expanduser("~")
-    return f"~{text[len(home):]}" if len(home) > 1 and (text == home or text.startswith(home + os.sep)) else text
+    return f"~{text[len(home) :]}" if len(home) > 1 and (text == home or text.startswith(home + os.sep)) else text
 
 
 def small_text(path: Path, what: str, most: int, kind: type[StridesmithError] = UsageError) -> str:

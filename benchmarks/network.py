@@ -243,8 +243,21 @@ class Scenario:
 
     def tune(self, node: str, head: str, *others: str) -> Drive:
         """A run from a node, with these other options."""
-        options = ("--workload", "matmul", "--shape", "m=61,n=67,k=71", "--threads", "1", "--seconds",
-                   str(self.seconds), "--address", f"{self.net.address(head)}:{PORT}", "--db", self.db, *others)
+        options = (
+            "--workload",
+            "matmul",
+            "--shape",
+            "m=61,n=67,k=71",
+            "--threads",
+            "1",
+            "--seconds",
+            str(self.seconds),
+            "--address",
+            f"{self.net.address(head)}:{PORT}",
+            "--db",
+            self.db,
+            *others,
+        )
         self.drives.append(Drive(self.net.folder, options, prefix=self.net.prefix(node)))  # fmt: skip
         return self.drives[-1]
 

@@ -451,7 +451,7 @@ def main() -> int:
         f"{compiled_} compiled, {time.perf_counter() - started:.0f} s"
     )
     print(f"{wrong} wrong; {odd} where the reference says what we say, and ONNX Runtime something else")
-    print( ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
+    print(", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
     print(f"{elements} elements compared; {unstable} of them tell nothing, as the last digits of inputs move them far")
     return 1 if wrong else 0
 

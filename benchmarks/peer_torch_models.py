@@ -227,9 +227,7 @@ def _resize(site: Site) -> Callable[..., Any]:
 
 
 def _lrn(site: Site) -> Callable[..., Any]:
-    size, alpha, beta, bias = (
-        site.get(n, d) for n, d in (("size", 1), ("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
-    )
+    size, alpha, beta, bias = (site.get(n, d) for n, d in (("size", 1), ("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
     return lambda x: F.local_response_norm(x, size, alpha, beta, bias)
 
 
@@ -304,8 +302,7 @@ def _recurrent(site: Site) -> Callable[..., Any]:
     return call
 
 
-def _sum(
-*parts: Tensor) -> Tensor:
+def _sum(*parts: Tensor) -> Tensor:
     total = parts[0]
     for part in parts[1:]:
         total = total + part

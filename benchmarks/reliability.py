@@ -90,9 +90,12 @@ def never_ends(asked: Asked) -> Iterator[Figure]:
                 assert isinstance(reply, Failed) and reply.status == "run_timeout", reply
                 left += not wait_gone(int(file.read_text()))
     yield (
-        f"a call that holds all locks: {asked.repeat} killed, {p95(late):.2f} s beyond the deadline (p95), "
-        f"{left} processes left"
-    ), p95(late) < 1 and not left
+        (
+            f"a call that holds all locks: {asked.repeat} killed, {p95(late):.2f} s beyond the deadline (p95), "
+            f"{left} processes left"
+        ),
+        p95(late) < 1 and not left,
+    )
     late = []
     with Bench() as bench:
         endless = build("endless", bench)
@@ -118,8 +121,9 @@ def main(x: T.Buffer((1000000,), "float32")):
             late.append(time.monotonic() - began - 2 * DEADLINE)
             named += isinstance(reply, Failed) and reply.status in ("build_timeout", "refused", "build_error")
     yield (
-        f"a loop unrolled 10^6-fold: {named} of {len(late)} are failed builds, {p95(late):.2f} s beyond the deadline"
-    ), named == len(late) and p95(late) < 1
+        (f"a loop unrolled 10^6-fold: {named} of {len(late)} are failed builds, {p95(late):.2f} s beyond the deadline"),
+        named == len(late) and p95(late) < 1,
+    )
 
 
 def memory(asked: Asked) -> Iterator[Figure]:
@@ -315,8 +319,9 @@ def tests(*selection: str) -> Callable[[Asked], Iterator[Figure]]:
             suite = ElementTree.parse(report).getroot()[0].attrib if report.exists() else {}
         count, bad = int(suite.get("tests", 0)), int(suite.get("failures", 0)) + int(suite.get("errors", 0))
         left_out = int(suite.get("skipped", 0))
-        yield f"{count - bad - left_out} of {count - left_out} tests" + f", {left_out} skipped" * bool(left_out), (
-            done.returncode == 0 and count > left_out
+        yield (
+            f"{count - bad - left_out} of {count - left_out} tests" + f", {left_out} skipped" * bool(left_out),
+            (done.returncode == 0 and count > left_out),
         )
 
     return show

@@ -406,9 +406,7 @@ def run_with_faults(space: Path, workers: int, seed: int, folder: Path, **option
                 problems)  # fmt: skip
 
 
-def _problems(
-    told: list[dict[str, Any]], kept: Mapping[str, Any], last: dict[str, Any], world: World
-) -> Iterator[str]:
+def _problems(told: list[dict[str, Any]], kept: Mapping[str, Any], last: dict[str, Any], world: World) -> Iterator[str]:
     ids, numbers = [event["record"] for event in told], [event["trial"] for event in told]
     if last["event"] != "done":
         yield f"the last event is {last['event']}"

@@ -174,6 +174,4 @@ def compile(
     state = ModelState(f"tuning {_shown(source)} for {target}", limit_seconds=seconds, started=begun)
     with watching(progress, state, emit) as told:
         network = read_as(source, device, how, db, tuning=True)
-        return tune_network(
-            network, device, seconds, db=db, seed=seed, address=address, start=begun, emit=told
-        ).model
+        return tune_network(network, device, seconds, db=db, seed=seed, address=address, start=begun, emit=told).model

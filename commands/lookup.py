@@ -60,9 +60,7 @@ def missing(task: Task, database: Database, options: Options) -> NoRecord:
     return no_record(task, database, options.command())
 
 
-def best_of_each(
-    options: Options, database: Database, output: Output
-) -> Iterator[tuple[Entry, Record | None]]:
+def best_of_each(options: Options, database: Database, output: Output) -> Iterator[tuple[Entry, Record | None]]:
     """Everything that the options name, with its best record (see `best_of`).
 
     Raises NoRecord at the end (`missing`) where a single thing is named and has none.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..models.inputs import Given
     from ..space.workloads import Workload
 
+
 @dataclass(frozen=True)
 class RecordOptions(Options):
     """Which record a command is about: `record`, or the best one of the work, here or on `any_device`."""

@@ -159,7 +159,7 @@ class Output:
             if place:
                 block.add_row("", "")
             for column, item in zip(columns, row, strict=True):
-                if (text := printable(cell(item))):
+                if text := printable(cell(item)):
                     block.add_row(Text(column, style="dim"), Text(text))
         self.console.print(block)
 

@@ -151,9 +151,7 @@ def covers(candidates: Candidates) -> Cover:
     return Cover(axes, held, tuple(path), tuple(nest), cut, fused, pair)
 
 
-def _blocks(
-    candidates: Candidates, panel: Sequence[Vector], extents: Sequence[Vector], fused: Vector
-) -> list[Vector]:
+def _blocks(candidates: Candidates, panel: Sequence[Vector], extents: Sequence[Vector], fused: Vector) -> list[Vector]:
     """Points of neighbouring tiles along each axis; those of fused rows go on in the next rows."""
     tiles = [floats(count) for count in candidates.block]
     block = [np.minimum(p * n, np.maximum(e, p)) for p, n, e in zip(panel, tiles, extents, strict=True)]

@@ -164,5 +164,5 @@ def machines_from(name: str, entry: Mapping[str, Any]) -> Machines:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
             raise ValueError(f"the weight `{weight}` of the class `{name}` must be a number above 0, but is {value!r}")
     if not isinstance(entry.get("source"), str) or not isinstance(entry.get("data", ""), str):
-        raise ValueError(f"the class `{name}` must say in words what its weights come from: source = \"...\"")
+        raise ValueError(f'the class `{name}` must say in words what its weights come from: source = "..."')
     return Machines(name, entry["source"], entry.get("data", ""), kind(**{n: float(numbers[n]) for n in names}))

@@ -85,8 +85,15 @@ def _winograd() -> list[str]:
         "",
         *_table(
             ("shape", "as written, us", "fewer, us", "ratio"),
-            [("x".join(map(str, shape)), f"{row['as_written_us']:.1f}", f"{row['fewer_us']:.1f}",
-              f"{row['ratio']:.2f}") for shape, row in found],
+            [
+                (
+                    "x".join(map(str, shape)),
+                    f"{row['as_written_us']:.1f}",
+                    f"{row['fewer_us']:.1f}",
+                    f"{row['ratio']:.2f}",
+                )
+                for shape, row in found
+            ],
         ),
     ]
 

@@ -131,8 +131,12 @@ _FLOATS8: Mapping[str, NDArray[np.float32]] = {
     "float8_e5m2": (np.arange(256, dtype=np.uint16) << np.uint16(8)).view(np.float16).astype(np.float32),
     "float8_e4m3fn": np.array(
         [
-            (-1.0) ** (bits >> 7) * (np.nan if bits & 127 == 127 else
-            ((bits & 7) + 8 * (bits >> 3 & 15 > 0)) * 2.0 ** (max(bits >> 3 & 15, 1) - 10))
+            (-1.0) ** (bits >> 7)
+            * (
+                np.nan
+                if bits & 127 == 127
+                else ((bits & 7) + 8 * (bits >> 3 & 15 > 0)) * 2.0 ** (max(bits >> 3 & 15, 1) - 10)
+            )
             for bits in range(256)
         ],
         np.float32,

@@ -169,8 +169,10 @@ class Opaque(Stmt):
     def callee(self) -> str:
         """What is called: the function that ``call_extern`` and its like name, else the instruction."""
         named = [a.value for a in self.args if isinstance(a, Text)]
-        return named[self.name == "call_extern"] if self.name in NAMING and len(named) > 1 else (
-            named[0] if self.name in NAMING and named else self.name
+        return (
+            named[self.name == "call_extern"]
+            if self.name in NAMING and len(named) > 1
+            else (named[0] if self.name in NAMING and named else self.name)
         )
 
 

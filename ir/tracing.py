@@ -86,7 +86,7 @@ class _Tracer:
         if op == "/" and not dtypes.is_float(left.dtype):
             raise TypeError(
                 f"`{expr_text(left)} / {expr_text(right)}` divides integers: write `//` for the floor of the quotient, "
-                f"or divide T.Cast(\"float32\", {expr_text(left)})"
+                f'or divide T.Cast("float32", {expr_text(left)})'
             )
         return binary(op, left, right)
 

@@ -153,9 +153,7 @@ def in_layouts(network: Network, chosen: Chosen) -> Network:
     return network.with_nodes(tuple(nodes), tensors)
 
 
-def keep(
-    chosen: Chosen, network: Network, target: Target, database: Database, seconds: float | None = None
-) -> None:
+def keep(chosen: Chosen, network: Network, target: Target, database: Database, seconds: float | None = None) -> None:
     """Store a choice, in place of an earlier one for this network and device; waits as `Database.put_choice`."""
     database.put_choice(network.signature, target, chosen.to_json(), seconds)
 

@@ -184,11 +184,14 @@ class LayoutSearch:
         """Each form of a layout, with the alternatives of every tensor that have it; ONNX's layout without any."""
         forms = dict.fromkeys(layout.dims for some in self.alternatives.values() for layout in some if len(some) > 1)
         for form in forms:
-            yield form, {
-                name: [k for k, layout in enumerate(some) if layout.dims == form] or [0]
-                for name, some in self.alternatives.items()
-                if len(some) > 1
-            }
+            yield (
+                form,
+                {
+                    name: [k for k, layout in enumerate(some) if layout.dims == form] or [0]
+                    for name, some in self.alternatives.items()
+                    if len(some) > 1
+                },
+            )
 
     def _likely_start(self) -> Agreement:
         """The rule for all tensors under which the operators with most work take least, as the estimate has it.

@@ -139,9 +139,7 @@ def refuse_training(example_inputs: Sequence[Any]) -> None:
         )
 
 
-def divide(
-    aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target, winograd: bool = True
-) -> Divided:
+def divide(aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target, winograd: bool = True) -> Divided:
     """The parts of a graph whose inputs have these values, where they are known."""
     names = [node.name for node in aten.graph.nodes if node.op == "placeholder"]
     known = {name: value for name, value in zip(names, values, strict=True) if value is not None}

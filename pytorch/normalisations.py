@@ -56,9 +56,7 @@ def _batch_statistics(call: Call) -> Result:
     turned = (1, shape[1], shape[0], *shape[2:])
     order = [1, 0, *range(2, len(shape))]
     across = call.part("Transpose", [call.tensor("input")], turned[1:], perm=order)
-    normal = call.part(
-        "InstanceNormalization", [call.reshaped(across, turned), *factors], turned, epsilon=call["eps"]
-    )
+    normal = call.part("InstanceNormalization", [call.reshaped(across, turned), *factors], turned, epsilon=call["eps"])
     return (call.last("Transpose", [call.reshaped(normal, turned[1:])], 0, perm=order),)
 
 

@@ -119,9 +119,7 @@ def divided(module: fx.GraphModule, known: Mapping[str, Tensor], target: Target,
     return Divided(module, parts, conversion.refused, conversion.known)
 
 
-def _part(
-    node: fx.Node, module: fx.GraphModule, conversion: Conversion, target: Target, winograd: bool
-) -> Part | None:
+def _part(node: fx.Node, module: fx.GraphModule, conversion: Conversion, target: Target, winograd: bool) -> Part | None:
     """The network of what a module computes; None where rewriting has made something that no builder covers."""
     inputs = tuple(source for source in node.all_input_nodes if not conversion.is_constant(source))
     results = [conversion.names[result.name] for result in _results(module)]

@@ -244,9 +244,7 @@ def _begins_anew(block: Block, around: Sequence[For]) -> bool:
     )
 
 
-def check_runs_once(
-    block: Block, loops: Sequence[For], number: str, conditions: Sequence[Expr] | None = None
-) -> None:
+def check_runs_once(block: Block, loops: Sequence[For], number: str, conditions: Sequence[Expr] | None = None) -> None:
     """Raises ScheduleError (`number`) unless a block provably runs once at each point that `loops` reach.
 
     `conditions` hold wherever it runs, by default those of its predicate.

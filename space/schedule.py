@@ -137,9 +137,7 @@ class Schedule:
                 count=len(values_drawn), names=list(names),
             ).at(primitive.name, dict(values))  # fmt: skip
         self._drawn = {**self._drawn, **dict(zip(names, values_drawn, strict=True))}
-        self.trace = self.trace.then(
-            Instruction(primitive.name, {**arguments, "decision": decided["decision"]}, names)
-        )
+        self.trace = self.trace.then(Instruction(primitive.name, {**arguments, "decision": decided["decision"]}, names))
         found = tuple(map(chosen, values_drawn, names))
         return found if several else found[0]
 

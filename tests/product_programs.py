@@ -170,7 +170,7 @@ class RandomProducts:
         if made in (*BYTES, "uint16", "int4"):
             low, high = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int4": (-8, 7)}[made]
             clipped = f"T.max(T.min({value}, T.float32({high}) - T.float32(3)), T.float32({low}) - T.float32(3))"
-            value = f'{self.pick("T.round_to_int32", "T.trunc_to_int32")}({clipped}) + T.int32(3)'
+            value = f"{self.pick('T.round_to_int32', 'T.trunc_to_int32')}({clipped}) + T.int32(3)"
         elif made == "float8_e4m3fn":
             value = f"T.max(T.min({value}, T.float32(448)), T.float32(-448))"
         test = f"if {edge}:" if edge else "if True:"

@@ -75,5 +75,3 @@ def tabulated(expr: Expr, extents: dict[Var, int], buffers: list[Buffer]) -> Pri
     out = Buffer("OUT", tuple(extent for _, extent in axes), expr.dtype)
     body = loops(axes, Store(out, tuple(var for var, _ in axes), expr))
     return PrimFunc("table", (*buffers, *scalars, out), Block("root", (), body))
-
-

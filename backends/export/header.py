@@ -28,17 +28,19 @@ def header_text(library: Library) -> str:
     rows = [f"  {macro}_{name} = {code}, /* {MESSAGES[code]} */" for code, name in enumerate(_CODES)]
     parts = [
         _comment(_opening(library)),
-        f"#ifndef {macro}_H\n#define {macro}_H\n\n#include <stdint.h>\n\n"
-        f'#ifdef __cplusplus\nextern "C" {{\n#endif\n',
+        f'#ifndef {macro}_H\n#define {macro}_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern "C" {{\n#endif\n',
         f'#define {macro}_VERSION "{__version__}"\n#define {macro}_INTERFACE {INTERFACE}\n'
         f"#define {macro}_THREADS {library.target.threads}\n",
         "\n".join(["/* What every function returns. */", "enum {", *rows, "};", ""]),
         *(_function(library, function) for function in library.functions),
         _services(library.name, macro),
-        "\n".join([
-            "/* What the ..._BYTES above are in this library, for callers that were compiled for another one. */",
-            *(f"int64_t {symbol}(void);" for symbol in sizes(library)), "",
-        ]),
+        "\n".join(
+            [
+                "/* What the ..._BYTES above are in this library, for callers that were compiled for another one. */",
+                *(f"int64_t {symbol}(void);" for symbol in sizes(library)),
+                "",
+            ]
+        ),
         f"#ifdef __cplusplus\n}}\n#endif\n\n#endif /* {macro}_H */\n",
     ]
     return "\n".join(parts)

@@ -83,9 +83,7 @@ def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
 def _int_abs(out: Builder, value: str, dtype: str) -> str:
     if dtype.startswith("u"):
         return value
-    function = out.module.declare(
-        f"llvm.abs.{suffix(dtype)}", value_type(dtype), value_type(dtype), "i1"
-    )
+    function = out.module.declare(f"llvm.abs.{suffix(dtype)}", value_type(dtype), value_type(dtype), "i1")
     return out.emit(f"call {value_type(dtype)} {function}({value_type(dtype)} {value}, i1 false)")
 
 
@@ -334,4 +332,3 @@ _SIMPLE: dict[str, Callable[..., str]] = {
     "fma": lambda f, a, b, c: f.call("fma", a, b, c),
     "sigmoid": _sigmoid,
 }
-

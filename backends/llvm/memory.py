@@ -61,9 +61,7 @@ def _load_lanes(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str
     return out.gathered([_load_plain(out, buffer, offset.lane(n), None, one) for n in range(offset.lanes)], dtype)
 
 
-def load_masked(
-    out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str, mask: str, other: str | None
-) -> str:
+def load_masked(out: Builder, buffer: Buffer, offset: Ramped | Lanes, dtype: str, mask: str, other: str | None) -> str:
     """The lanes of a mask from memory, and those of `other`, or zero, elsewhere."""
     kind, boolean = memory_type(dtype), f"<{offset.lanes} x i1>"
     beside = "zeroinitializer"
@@ -107,9 +105,7 @@ def _held(out: Builder, loaded: str, dtype: str) -> str:
     return in_four_bits(out, loaded, dtype) if dtypes.element(dtype) in HALF_BYTES else loaded
 
 
-def load_or_constant(
-    out: Builder, cond: str, buffer: Buffer, offset: Linear | Ramped, dtype: str, value: str
-) -> str:
+def load_or_constant(out: Builder, cond: str, buffer: Buffer, offset: Linear | Ramped, dtype: str, value: str) -> str:
     """``buffer[offset] if cond else value`` without a branch: a load from the element or from a constant."""
     kind = memory_type(dtype)
     base = offset if isinstance(offset, Linear) else offset.base

@@ -21,7 +21,9 @@ define internal i64 @now() nounwind {
 }
 """
 
-TEXT = NOW + r"""
+TEXT = (
+    NOW
+    + r"""
 @word = internal global [16 x i64] zeroinitializer, align 128
 @busy = internal global [16 x i64] zeroinitializer, align 128
 @slots = internal global [{MAX_THREADS} x [16 x i64]] zeroinitializer, align 128
@@ -400,3 +402,4 @@ out:
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 """
+)

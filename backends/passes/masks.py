@@ -240,4 +240,3 @@ def _element_condition(cond: Expr, access: Access) -> Form | None:
     if any(not variables_of(atom).isdisjoint(inner) for atom in form[0]):
         return None
     return op, frozenset([*form[0].items(), *factors.items()]), form[1]
-

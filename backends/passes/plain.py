@@ -111,8 +111,10 @@ def _renamed(stmt: Stmt, var: Var, again: Var) -> Stmt:
         return replace(stmt, value=substitute(stmt.value, {var: again}))
     result: Stmt = rebuild(
         stmt,
-        lambda child: _renamed(child, var, again) if isinstance(child, Stmt) else (
-            substitute(child, {var: again}) if isinstance(child, Expr) else child
+        lambda child: (
+            _renamed(child, var, again)
+            if isinstance(child, Stmt)
+            else (substitute(child, {var: again}) if isinstance(child, Expr) else child)
         ),
     )
     return result

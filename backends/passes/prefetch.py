@@ -78,9 +78,7 @@ def _visit(stmt: Stmt, around: tuple[For, ...], streamed: frozenset[Buffer]) -> 
     return replace(stmt, body=seq([*fetched, stmt.body])) if fetched else stmt
 
 
-def _fetches(
-    buffer: Buffer, indices: Sequence[Expr], loops: Sequence[For], unrolled: Mapping[Var, int]
-) -> list[Stmt]:
+def _fetches(buffer: Buffer, indices: Sequence[Expr], loops: Sequence[For], unrolled: Mapping[Var, int]) -> list[Stmt]:
     """The prefetches of an iteration of the innermost loop; none where a panel is used once, or is all there is."""
     found = _runs(indices, frozenset(loop.var for loop in loops), unrolled)
     if found is None:

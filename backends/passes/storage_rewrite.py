@@ -100,9 +100,7 @@ def _in_sequence(stmt: Stmt) -> Iterator[Stmt]:
         yield stmt
 
 
-def _sites(
-    stmt: Stmt, loops: tuple[For, ...], conditions: tuple[tuple[Expr, bool], ...]
-) -> Iterator[_Site]:
+def _sites(stmt: Stmt, loops: tuple[For, ...], conditions: tuple[tuple[Expr, bool], ...]) -> Iterator[_Site]:
     """All stores of a statement.  Raises _NotSeen for other kinds of statements, and where memory decides."""
     if isinstance(stmt, Store):
         yield _Site(stmt, loops, conditions)

@@ -256,7 +256,7 @@ class Quotients:
     """)
     def _rotate(self, op: str, terms: dict[Expr, int], right: int) -> tuple[str, dict[Expr, int], int]:
         """A remainder that is compared loses the offset inside of it, or is compared for one residue."""
-        (atom, sign), = terms.items()
+        ((atom, sign),) = terms.items()
         m = _divisor(atom)
         if not m or not isinstance(atom, Binary) or atom.op != "%" or m < 2 or abs(sign) != 1:
             return op, terms, right

@@ -446,8 +446,22 @@ class _Builder:
         schedule = (*place.prefix, next(self.counter))
         self.found.append(
             Statement(
-                len(self.found), stmt, place.path, place.loops, dims, place.conditions, schedule, place.block,
-                place.is_init, place.env, lane, place.owners, place.aliases, region, inside, is_written,
+                len(self.found),
+                stmt,
+                place.path,
+                place.loops,
+                dims,
+                place.conditions,
+                schedule,
+                place.block,
+                place.is_init,
+                place.env,
+                lane,
+                place.owners,
+                place.aliases,
+                region,
+                inside,
+                is_written,
             )
         )
 

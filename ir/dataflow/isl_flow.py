@@ -60,9 +60,7 @@ def _find(found: Pairs, read: str, lost: Any, writes: Sequence[str], elements: M
             found[read, write] = own if (read, write) not in found else found[read, write].union(own)
 
 
-def possible_writers(
-    reads: Sequence[str], possible: Sequence[str], sure: Pairs, elements: Maps, times: Maps
-) -> Pairs:
+def possible_writers(reads: Sequence[str], possible: Sequence[str], sure: Pairs, elements: Maps, times: Maps) -> Pairs:
     """The writes of `possible`, which need not run, that come between each read and its last sure write."""
     found: Pairs = {}
     for read in reads:

@@ -53,9 +53,7 @@ def _speaks_of_padding(stmt: Stmt) -> bool:
     return isinstance(stmt, Assume) or (isinstance(stmt, Store) and any(isinstance(n, Undef) for n in walk(stmt.value)))
 
 
-def spread(
-    program: Program, may_be_undef: dict[Buffer, IntSet], padding: dict[Buffer, IntSet]
-) -> dict[Buffer, IntSet]:
+def spread(program: Program, may_be_undef: dict[Buffer, IntSet], padding: dict[Buffer, IntSet]) -> dict[Buffer, IntSet]:
     """The polluted elements of each memory, from those that may be undef and those that are padding.
 
     After some rounds whole memories are polluted, of which there are few, so that it ends.
@@ -78,9 +76,7 @@ def spread(
     return polluted
 
 
-def _fill(
-    statement: Statement, access: Access, source: IntSet, polluted: dict[Buffer, IntSet], whole: bool
-) -> bool:
+def _fill(statement: Statement, access: Access, source: IntSet, polluted: dict[Buffer, IntSet], whole: bool) -> bool:
     """Pollute what the statement stores where it reads `source`; whether that is more than before."""
     write = statement.write
     assert write is not None
@@ -94,9 +90,7 @@ def _fill(
     return True
 
 
-def _reached(
-    statement: Statement, access: Access, write: Access, source: IntSet, whole: bool
-) -> IntSet | None:
+def _reached(statement: Statement, access: Access, write: Access, source: IntSet, whole: bool) -> IntSet | None:
     names = element_variables(write.buffer)
     known = frozenset(statement.variables)
     instances = points(statement.domain)

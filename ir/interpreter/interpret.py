@@ -68,9 +68,7 @@ def interpret(func: Program, *arrays: Any, strict_state: bool = True, calls: Giv
     execute(func, *arrays, strict_state=strict_state, calls=calls)
 
 
-def execute(
-    func: PrimFunc, *arrays: Any, strict_state: bool = True, calls: Given | None = None
-) -> dict[str, Memory]:
+def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True, calls: Given | None = None) -> dict[str, Memory]:
     """`interpret`, with the memory of each buffer parameter afterwards, which tells the state of its elements."""
     if len(arrays) != len(func.params):
         raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")

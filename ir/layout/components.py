@@ -86,9 +86,7 @@ class Component:
         joints = tuple(Var(f"joint{k}") for k in range(len(joined)))
         solved = self._relation(joined, joints).inverse()
         bounds = {v: (0, n - 1) for v, n in zip(names, room, strict=True)}
-        return tuple(
-            simplify(substitute(e, dict(zip(joints, values, strict=True))), bounds) for e in solved
-        )
+        return tuple(simplify(substitute(e, dict(zip(joints, values, strict=True))), bounds) for e in solved)
 
     def padding(self, names: tuple[Var, ...], room: Shape) -> Expr:
         """The indices inside `room` that are no image; as many are, as a component without collisions has points."""

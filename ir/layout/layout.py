@@ -323,8 +323,14 @@ class Layout:
             match data:
                 case {"shape": shape, "index_map": str(text), "physical_shape": physical, "pad_value": str(pad)}:
                     return Layout.parse(_extents(shape), text, pad, _extents(physical))
-                case {"shape": shape, "order": order, "block": [int(cut), int(size)], "before": before,
-                      "after": after, "pad_value": str(pad)}:  # how networks wrote their tensors' at first
+                case {
+                    "shape": shape,
+                    "order": order,
+                    "block": [int(cut), int(size)],
+                    "before": before,
+                    "after": after,
+                    "pad_value": str(pad),
+                }:  # how networks wrote their tensors' at first
                     made = Layout.ordered(
                         _extents(shape), _extents(order), (cut, size), _extents(before), _extents(after)
                     )

@@ -211,8 +211,7 @@ def _parse_lambda(text: str, buffer: Buffer) -> PadValue:
     names = tuple(Var(a.arg) for a in (*args.posonlyargs, *args.args))
     if len(names) != buffer.rank:
         raise PadValueError(
-            f"the pad value `{text[:200]}` takes {len(names)} indices, but `{buffer.name}` "
-            f"has {buffer.rank} dimensions"
+            f"the pad value `{text[:200]}` takes {len(names)} indices, but `{buffer.name}` has {buffer.rank} dimensions"
         )
     try:
         return PadValue(names, tuple(_Reader(names, buffer, text.strip()).pieces(tree.body, TRUE)))

@@ -51,9 +51,7 @@ def _known(index: Expr, own: Mapping[Var, Extent], extents: Sequence[Extent]) ->
     return as_extent(simplify(found))
 
 
-def inverse(
-    index_map: IndexMap, extents: Sequence[Extent], physical: Sequence[Extent]
-) -> tuple[IndexMap, Predicate]:
+def inverse(index_map: IndexMap, extents: Sequence[Extent], physical: Sequence[Extent]) -> tuple[IndexMap, Predicate]:
     """The map back, valid on images, and where physical indices are none.  Raises IndexMapError."""
     if is_fixed(extents):
         return index_map.non_surjective_inverse(_largest(extents), _largest(physical))

@@ -75,9 +75,7 @@ def _guarded(stmt: Stmt, cond: Expr) -> Stmt:
 # ---------------------------------------------------------------- candidates
 
 
-def _candidates(
-    func: PrimFunc, root: tuple[int, ...], tile: Sequence[Var]
-) -> Iterator[tuple[tuple[int, ...], Expr]]:
+def _candidates(func: PrimFunc, root: tuple[int, ...], tile: Sequence[Var]) -> Iterator[tuple[tuple[int, ...], Expr]]:
     """Places with conditions to try there, the widest first."""
     program = instances(func)
     within = at(func.body, root)
@@ -134,7 +132,7 @@ def _owned(program: Program, owners: Sequence[Var]) -> bool:
 def _outside(
     program: Program, statement: Statement, access: Access, elements: IntSet, tile: Sequence[Var] = ()
 ) -> Iterator[Expr]:
-    """"The element is none of these" over the loops, of a tile some element, unless that is trivial."""
+    """ "The element is none of these" over the loops, of a tile some element, unless that is trivial."""
     own, names = _parameters(program), element_variables(access.buffer)
     dims = (*((v, None) for v in own), *zip(names, access.buffer.extents, strict=True))
     whole = points(Domain(dims, program.given))

@@ -67,9 +67,7 @@ def remove_branching_through_overcompute(func: PrimFunc) -> PrimFunc:
     return overcompute(func, func.body)[0]
 
 
-def overcompute(
-    func: PrimFunc, within: Stmt, chosen: Choice = lambda _: True
-) -> tuple[PrimFunc, list[Refusal]]:
+def overcompute(func: PrimFunc, within: Stmt, chosen: Choice = lambda _: True) -> tuple[PrimFunc, list[Refusal]]:
     """Remove what can be removed of the conditions at or below `within`, and say why the rest stays.
 
     `within` is a statement of the function, by identity; `chosen` picks conjuncts.
@@ -117,7 +115,9 @@ def _sites(stmt: Stmt, place: tuple[int, ...]) -> Iterator[_Site]:
         for call in (n for n in walk(stmt.value) if isinstance(n, Call) and n.name == "if_then_else"):
             for cond in conjuncts(call.args[0]):
                 yield _Site(
-                    place, cond, lambda func, c=cond, n=call: _without_choice(func, place, n, c)  # type: ignore[misc]
+                    place,
+                    cond,
+                    lambda func, c=cond, n=call: _without_choice(func, place, n, c),  # type: ignore[misc]
                 )
     for k, child in enumerate(stmt_children(stmt)):
         yield from _sites(child, (*place, k))
@@ -243,9 +243,7 @@ def _limited(binding: Expr, extent: Extent, block: Block, ranges: dict[Var, tupl
 
 
 @cached(_PROVEN)
-def _without_choice(
-    func: PrimFunc, place: tuple[int, ...], call: Call, cond: Expr
-) -> tuple[PrimFunc, Refusal | None]:
+def _without_choice(func: PrimFunc, place: tuple[int, ...], call: Call, cond: Expr) -> tuple[PrimFunc, Refusal | None]:
     """``if_then_else(c and d, a, b)`` -> ``if_then_else(d, a, b)`` in a stored value."""
     store = at(func.body, place)
     assert isinstance(store, Store)

@@ -331,8 +331,6 @@ def _foreign_reader(node: Stmt, name: str) -> Stmt | None:
     return None
 
 
-
-
 def _place(item: Stmt, reader: Stmt) -> str:
     """Where a reader stands, in words."""
     blocks = [b.name for b in walk(item) if isinstance(b, Block) and any(n is reader for n in walk(b))]

@@ -149,9 +149,7 @@ class DeclarationParser:
             raise self.error(node, f"`axis_separators` is a list of axes, but got `{show(node)}`")
         return tuple(integer(a, self.scope, "an axis separator") for a in node.elts)
 
-    def _in_memory(
-        self, name: str, shape: tuple[Extent, ...], given: Mapping[str, ast.expr]
-    ) -> tuple[Extent, ...]:
+    def _in_memory(self, name: str, shape: tuple[Extent, ...], given: Mapping[str, ast.expr]) -> tuple[Extent, ...]:
         """The shape of the dense row-major buffer that has these elements in these places; refuse where none has.
 
         Rows of 4 that stand 5 apart are those of a buffer whose rows are 5 long.

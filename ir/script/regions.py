@@ -271,6 +271,3 @@ def _lane(e: Expr, number: int) -> Expr:
         result: Expr = rebuild(e, lambda child: _lane(child, number))
         return result
     raise ValueError(f"the lanes of `{expr_text(e)}` are unknown")
-
-
-

@@ -287,9 +287,7 @@ class StmtParser(BlockParser):
         name = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted(node)
         return self.dtype(node, name or show(node))
 
-    def _let(
-        self, target: ast.AST, value: ast.AST, dtype: str, body: Sequence[ast.stmt], suite: bool = False
-    ) -> Stmt:
+    def _let(self, target: ast.AST, value: ast.AST, dtype: str, body: Sequence[ast.stmt], suite: bool = False) -> Stmt:
         if not isinstance(target, ast.Name):
             raise self.error(target, "expected a name before the `:` of a let binding")
         call = opaque_call(self, value)
@@ -414,8 +412,6 @@ class StmtParser(BlockParser):
         if name == "init":
             raise self.error(node, "`T.init()` stands at the top of a block's own suite")
         raise self.error(node, f"`with T.{name}(...)` needs `as` and a name")
-
-
 
 
 def _flat(value: Any) -> list[Any]:

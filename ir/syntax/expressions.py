@@ -283,9 +283,7 @@ class ExprParser:
         argument = self._argument(node.args[0]) if number is None else number
         return self._apply(node, dtype, [argument])
 
-    def _apply(
-        self, node: ast.AST, name: str, args: Sequence[Any], keywords: Mapping[str, Any] | None = None
-    ) -> Expr:
+    def _apply(self, node: ast.AST, name: str, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Expr:
         build = lookup(name)
         if build is None:
             raise self.error(node, unknown(name))

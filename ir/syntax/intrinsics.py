@@ -414,8 +414,10 @@ def apply(build: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str,
 
 
 def _is_condition(value: Any) -> bool:
-    return isinstance(value, bool) or not isinstance(value, (Expr, int, float)) or (
-        isinstance(value, Expr) and dtypes.is_bool(value.dtype)
+    return (
+        isinstance(value, bool)
+        or not isinstance(value, (Expr, int, float))
+        or (isinstance(value, Expr) and dtypes.is_bool(value.dtype))
     )
 
 

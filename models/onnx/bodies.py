@@ -74,9 +74,7 @@ def _max_unpool(p: Parts) -> bool:
     shape, taps = p.shape(), [int(tap) for tap in p.attribute("kernel_shape")]
     rank = len(taps)
     strides, pads = p.attribute("strides", [1] * rank), p.attribute("pads", [0] * 2 * rank)
-    whole = [
-        (extent - 1) * strides[at] - pads[at] - pads[rank + at] + taps[at] for at, extent in enumerate(shape[2:])
-    ]
+    whole = [(extent - 1) * strides[at] - pads[at] - pads[rank + at] + taps[at] for at, extent in enumerate(shape[2:])]
     target, flat = [*shape[:2], *whole], (int(np.prod(shape)),)
     wanted = p.known(2) if p.has(2) else np.asarray(target)
     if wanted is None or any(int(more) < extent for more, extent in zip(wanted, target, strict=True)):

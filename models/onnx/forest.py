@@ -101,9 +101,7 @@ class Comparisons:
             split = self._at_most(value) if mode in (LEQ, GT) else self._below(value)
             self._ordered(at, feature, split, (true, false), (mode in (LEQ, LT), missing))
 
-    def _ordered(
-        self, at: int, feature: int, split: float, sides: tuple[int, int], how: tuple[bool, bool]
-    ) -> None:
+    def _ordered(self, at: int, feature: int, split: float, sides: tuple[int, int], how: tuple[bool, bool]) -> None:
         """A node that is true up to a number, or above it, and perhaps for what is no number."""
         is_below, missing = how
         true, false = sides

@@ -103,9 +103,7 @@ def model_node(
     attributes: Sequence[AttributeProto] = (),
 ) -> ModelNode:
     """A node with ONNX's attributes."""
-    return ModelNode(
-        op, domain, name, tuple(inputs), tuple(outputs), _Values(attributes), attributes=tuple(attributes)
-    )
+    return ModelNode(op, domain, name, tuple(inputs), tuple(outputs), _Values(attributes), attributes=tuple(attributes))
 
 
 def node_of(proto: NodeProto) -> ModelNode:

@@ -35,8 +35,13 @@ def inferred(graph: ModelGraph, node: ModelNode, types: Types, data: Data) -> di
     """The types of a node's outputs by name, as far as ONNX can tell.  Raises ModelProblem for an invalid node."""
     try:
         found: dict[str, TypeProto] = onnx.shape_inference.infer_node_outputs(
-            graph.schema(node), node_proto(node), dict(types), dict(data), None,
-            graph.opset_ids(node), graph.ir_version,
+            graph.schema(node),
+            node_proto(node),
+            dict(types),
+            dict(data),
+            None,
+            graph.opset_ids(node),
+            graph.ir_version,
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         # The last line of the error, without the place in ONNX's source.

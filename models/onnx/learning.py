@@ -382,9 +382,7 @@ def _labelled(p: Parts, chosen: str, names: list[Any]) -> None:
         p.add("Gather", [p.constant(names, "int64"), chosen], 0)
 
 
-def _two_classes(
-    p: Parts, score: str, names: list[Any], is_share: bool, transform: str, least: float
-) -> bool:
+def _two_classes(p: Parts, score: str, names: list[Any], is_share: bool, transform: str, least: float) -> bool:
     """Two classes of one score, which is the share of the second one, or how much there is for it."""
     if transform == "PROBIT":
         return False

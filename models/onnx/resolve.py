@@ -587,5 +587,3 @@ def used_names(graph: GraphProto) -> set[str]:
             for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                 found |= used_names(inner)
     return found
-
-

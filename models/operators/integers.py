@@ -82,7 +82,8 @@ class Epilogue:
         """
         zero, ends = element("zero", ["0"]), int_range(self.dtype)
         least, most = (
-            literal(float(end - self.zero), "float32") if end != furthest
+            literal(float(end - self.zero), "float32")
+            if end != furthest
             else f"T.Cast('float32', {literal(furthest, 'int32')} - {zero})"
             for end, furthest in zip((self.low, self.high), ends, strict=True)
         )
@@ -100,9 +101,7 @@ def in_steps(value: str, bounds: tuple[int, int], zero: str, ends: tuple[int, in
     return f"T.max(T.min({whole}, {high}), {low})"
 
 
-def folded(
-    weights: Array, zero: Array | None, axis: int, kinds: Sequence[str] = BYTES
-) -> Array | None:
+def folded(weights: Array, zero: Array | None, axis: int, kinds: Sequence[str] = BYTES) -> Array | None:
     """Constant weights without their zero point, which may differ along `axis`, in the first of `kinds` that has them.
 
     None where none has.

@@ -63,9 +63,7 @@ class _Parts:
         self._programs: list[PrimFunc] = []
         self._lent = {block: tensor for tensor, block in plan.lent.items()}
         self.constants = {_constant(place): array.tobytes() for place, array in plan.packed}
-        self.initial = tuple(
-            (place.offset, _constant(place)) for place, _ in plan.packed if place.block == ARENA
-        )
+        self.initial = tuple((place.offset, _constant(place)) for place, _ in plan.packed if place.block == ARENA)
 
     def kernels(self) -> list[Step]:
         """The calls of the plan, each with its program lowered again."""

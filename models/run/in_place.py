@@ -76,9 +76,7 @@ def _candidates(
             yield node, _pairs(network, step, node, sharing, fixed)
 
 
-def _pairs(
-    network: Network, step: int, node: Operator, sharing: Sharing, fixed: set[str]
-) -> Iterator[tuple[int, int]]:
+def _pairs(network: Network, step: int, node: Operator, sharing: Sharing, fixed: set[str]) -> Iterator[tuple[int, int]]:
     later = {name for other in network.nodes[step + 1 :] for name in other.inputs}
     for read, name in enumerate(node.inputs):
         if name in network.constants or name in fixed or name in later or node.inputs.count(name) > 1:

@@ -161,4 +161,3 @@ def _kernel(task: Task, record: Record | None, reply: Built) -> Kernel:
     trace = record.trace if record else reply.trace
     origin: Origin = "tuned" if record else "estimated" if trace is not None else "untuned"
     return Kernel(task, reply.kernel, origin, record, trace)
-

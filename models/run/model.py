@@ -351,8 +351,10 @@ class _Expected:
             array = np.asarray(array)
         if not isinstance(array, np.ndarray):
             raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
-        if self.native and array.dtype != self.dtype and (
-            array.dtype.name == self.told if self.told in CARRIED else is_passed_as(self.told, array.dtype)
+        if (
+            self.native
+            and array.dtype != self.dtype
+            and (array.dtype.name == self.told if self.told in CARRIED else is_passed_as(self.told, array.dtype))
         ):
             return self.checked(array.view(self.dtype), flags)
         if array.dtype != self.dtype:

@@ -161,9 +161,7 @@ def _call(
         constants[_key(name, argument)] if name in network.constants else places[name]
         for name, argument in passed(node, kernel)
     ]
-    found += [
-        Place(ARENA, arena.offsets[_workspace(node.name, number)]) for number in range(len(_workspaces(kernel)))
-    ]
+    found += [Place(ARENA, arena.offsets[_workspace(node.name, number)]) for number in range(len(_workspaces(kernel)))]
     return Call(kernel.compiled.artifact, tuple(found))
 
 

@@ -54,14 +54,10 @@ def report(
 ) -> tuple[Row, ...]:
     """A row for each operator with its seconds, in the order of the network; with the device's `roof`, shares of it."""
     total = sum(seconds.values())
-    return tuple(
-        _row(network, node, kernels.get(node.name), seconds[node.name], total, roof) for node in network.nodes
-    )
+    return tuple(_row(network, node, kernels.get(node.name), seconds[node.name], total, roof) for node in network.nodes)
 
 
-def _row(
-    network: Network, node: Node, kernel: Kernel | None, seconds: float, total: float, roof: Roof | None
-) -> Row:
+def _row(network: Network, node: Node, kernel: Kernel | None, seconds: float, total: float, roof: Roof | None) -> Row:
     share = seconds / total if total else 0.0
     if not isinstance(node, Operator):
         origin = "fallback" if isinstance(node, Foreign) else "called"
@@ -97,4 +93,3 @@ def _is_moved(value: Expr) -> bool:
 def copied_share(rows: Sequence[Row]) -> float:
     """The share of the time that goes to operators that only move."""
     return sum(row.share for row in rows if row.only_moves)
-

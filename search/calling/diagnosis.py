@@ -199,9 +199,7 @@ def _bench(given: Workbench | None) -> Iterator[Workbench]:
 
 
 def _built(bench: Workbench, record: Record, compiled: bool) -> dict[str, Any]:
-    job = Diagnose(
-        script=record.script, target=record.device, trace=record.trace, compiled=compiled, deadline=SECONDS
-    )
+    job = Diagnose(script=record.script, target=record.device, trace=record.trace, compiled=compiled, deadline=SECONDS)
     reply = bench.run(job)
     if isinstance(reply, Failed):
         status, message = reply.status, reply.message

@@ -203,9 +203,7 @@ class Kernel:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
-        self._converts = any(
-            a.is_scalar or a.dtype in (*BITS, *HALF_BYTES) or self._packs(a) for _, a in self._inputs
-        )
+        self._converts = any(a.is_scalar or a.dtype in (*BITS, *HALF_BYTES) or self._packs(a) for _, a in self._inputs)
         is_open = any(OPEN in a.physical_shape for a in self.signature)
         given = self._as_given(self._outputs)
         self._direct = None if self._converts or is_open else self._memory.direct(

@@ -34,7 +34,8 @@ def near(task: Task, database: Database) -> list[Near]:
     mine = (task.target.key, dict(task.interface))
     same = [record for record in database.winners() if record.script == task.script]
     others = [
-        record for record in same
+        record
+        for record in same
         if (record.device_key, dict(record.interface)) != mine and RECORDED_DEVICE not in record.device_key
     ]
     found = [Near(record, _options(record, task)) for record in others]

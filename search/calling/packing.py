@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...backends.artifact import Argument
     from ...ir.target import Target
 
+
 def pack_program(argument: Argument, target: Target) -> PrimFunc:
     """A program that copies the logical array of an argument to the memory that the kernel takes.
 

@@ -159,16 +159,18 @@ class Database:
         return list(self._select(work, target, interface, order=order, limit=limit))
 
     def top(
-        self, work: Program, target: Target | str, interface: Mapping[str, str] | None = None, count: int = 4,
+        self,
+        work: Program,
+        target: Target | str,
+        interface: Mapping[str, str] | None = None,
+        count: int = 4,
         raced_first: bool = True,
     ) -> list[Record]:
         """The fastest records, unverified ones included; raced ones first, unless all are to be compared."""
         order = RACED_FIRST if raced_first else (RECORDS.c.latency_us, RECORDS.c.id)
         return list(self._select(work, target, interface, [RECORDS.c.status == "ok"], order=order, limit=count))
 
-    def elsewhere(
-        self, work: Program, target: Target, interface: Mapping[str, str], count: int
-    ) -> list[Record]:
+    def elsewhere(self, work: Program, target: Target, interface: Mapping[str, str], count: int) -> list[Record]:
         """The `count` fastest records of each other device of this kind, the likest devices first.
 
         Likest is the same model, then the same instruction set; their latencies say nothing of this one.  A recorded
@@ -231,9 +233,7 @@ class Database:
 
         return self._attempt(put, BUSY_SECONDS)
 
-    def imported(
-        self, work: Program, target: Target | str, interface: Mapping[str, str], count: int
-    ) -> list[Record]:
+    def imported(self, work: Program, target: Target | str, interface: Mapping[str, str], count: int) -> list[Record]:
         """The `count` records that claim to be fastest on this very device and were never verified here."""
         where = [RECORDS.c.status == "ok", ~RECORDS.c.verified]
         return list(self._select(work, target, interface, where, order=RACED_FIRST, limit=count))

@@ -94,9 +94,7 @@ def _multiples(arguments: dict[str, Any], least: Sequence[int], tiles: Collectio
     return found
 
 
-def _applied(
-    schedule: Schedule, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None = None
-) -> Any:
+def _applied(schedule: Schedule, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None = None) -> Any:
     """Apply the first form of a step that is accepted; what it returns.  Raises ScheduleError of the step itself.
 
     `multiples` are those of a layout's extents, where its shape is given in numbers.

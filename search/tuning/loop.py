@@ -244,9 +244,7 @@ class Loop:
         if until is not None and (left := until - time.monotonic()) < Limits.build:
             deadline = max(left, 0.0)
         fault = self.run.settings.faults.get(self._numbered, "").split("+")[0] or None
-        job = Build(
-            script=task.script, target=task.target, choice=choice, trace=trace, fault=fault, deadline=deadline
-        )
+        job = Build(script=task.script, target=task.target, choice=choice, trace=trace, fault=fault, deadline=deadline)
         return Trial(candidate, record, job, refusal)
 
     def measure(self, trials: list[Trial]) -> None:

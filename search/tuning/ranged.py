@@ -322,9 +322,7 @@ class _Search:
         whole = self.sizes.ranges
         rest = max((leaf for leaf in best if entries[leaf.choice].box is whole), key=lambda leaf: len(leaf.points),
                    default=None)  # fmt: skip
-        cases = [
-            [_ends(leaf.box, whole), entries[leaf.choice].steps] for leaf in best if leaf is not rest
-        ]
+        cases = [[_ends(leaf.box, whole), entries[leaf.choice].steps] for leaf in best if leaf is not rest]
         return [["specialize", {"cases": [*cases, [{}, [] if rest is None else entries[rest.choice].steps]]}]]
 
     def _judged(self, executor: Executor, traces: Sequence[list[Any]], before: Record | None) -> Record:
@@ -371,7 +369,6 @@ class _Search:
             sampler=self.settings.sampler, seed=self.settings.seed, verified=record.verified,
             max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},
         ))  # fmt: skip
-
 
 
 def _ends(box: Box, whole: Box) -> dict[str, list[int]]:

@@ -488,8 +488,13 @@ class Scheduler:
         ]
         self._send(
             events.Schedule(
-                tasks=rows, device=first.name, threads=first.threads, limit_seconds=self.limit, seed=self.seed,
-                predicted_us=self.predicted_us, db=self.database.name,
+                tasks=rows,
+                device=first.name,
+                threads=first.threads,
+                limit_seconds=self.limit,
+                seed=self.seed,
+                predicted_us=self.predicted_us,
+                db=self.database.name,
             )
         )
         for note in (*self.database.notes, *take_up(self.database)):
@@ -503,8 +508,14 @@ class Scheduler:
         self.is_whole = predicted_us is not None
         self._send(
             events.Turn(
-                **share.run.task.identity(), turn=self.turn, task=share.number, weight=weight,
-                best_us=share.best_us, predicted_us=predicted_us, trials=self.trials, seconds=self.clock.seconds,
+                **share.run.task.identity(),
+                turn=self.turn,
+                task=share.number,
+                weight=weight,
+                best_us=share.best_us,
+                predicted_us=predicted_us,
+                trials=self.trials,
+                seconds=self.clock.seconds,
                 raced=raced,
             )
         )

@@ -61,9 +61,7 @@ class Executor(Protocol):
         `tell` hears what is waited for, if anything is.
         """
 
-    def build(
-        self, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None = None
-    ) -> list[R | Failed]:
+    def build(self, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None = None) -> list[R | Failed]:
         """Compile candidates."""
 
     def measure(
@@ -156,9 +154,7 @@ class RayExecutor:
                 tell = None
             time.sleep(LOOK_SECONDS)
 
-    def build(
-        self, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None = None
-    ) -> list[R | Failed]:
+    def build(self, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None = None) -> list[R | Failed]:
         """Compile candidates on any node."""
         return self._dispatch("build", jobs, done)
 

@@ -91,4 +91,3 @@ def limit_memory(memory_bytes: int) -> None:
     for which, value in limits:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(which, (value, value))
-

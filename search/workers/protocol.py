@@ -339,8 +339,7 @@ JOBS: dict[str, type[Job[Any]]] = {
     for kind in (Ping, Derive, Build, Prepare, Verify, Measure, Race, MeasureRoof, CheckDevice, Diagnose, SelfTest)
 }
 REPLIES: dict[str, type[Reply]] = {
-    kind.__name__: kind
-    for kind in (Failed, Done, Alive, Built, Verified, Measured, Raced, Roofed, Explained, Tested)
+    kind.__name__: kind for kind in (Failed, Done, Alive, Built, Verified, Measured, Raced, Roofed, Explained, Tested)
 }
 
 

@@ -234,8 +234,7 @@ class Candidates:
     def span(self, operand: Operand, reach: Mapping[int, Ints] | Sequence[Ints]) -> list[Ints]:
         """For each dimension, how many indices (from the first to the last) ``reach[axis]`` points touch."""
         return [
-            sum((abs(c) * (reach[axis] - 1) for axis, c in terms), start=np.ones(1, np.int64))
-            for terms in operand.dims
+            sum((abs(c) * (reach[axis] - 1) for axis, c in terms), start=np.ones(1, np.int64)) for terms in operand.dims
         ]
 
     def chunk_bytes(self, number: int) -> Ints:
@@ -330,9 +329,7 @@ class Candidates:
                 result[number] = np.where(self.panel[number] == axis.extent, whole, self.panel[number])
                 continue
             tiles = -(-axis.extent // tile) // np.maximum(self.tiles[number], 1)
-            result[number] = np.where(
-                self.inside[number], whole, tile * tiles * np.maximum(sides.get(number, 1), 1)
-            )
+            result[number] = np.where(self.inside[number], whole, tile * tiles * np.maximum(sides.get(number, 1), 1))
         return result
 
     def in_memory(self, kind: str, number: int) -> Bools:

@@ -35,6 +35,7 @@ LONGEST_PHASE = 8
 BROADCAST, CONTIGUOUS, PAIRED, STRIDED = 0.0, 1.0, 1.5, 2.0
 """How the lanes of a vector meet an operand: in one element, in neighbours, in every second element, or anyhow."""
 
+
 @dataclass(frozen=True)
 class LayoutFamily:
     """One alternative for an operand: the dimension it acts on, the axis whose tile it follows, and its own `size`."""

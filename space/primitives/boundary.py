@@ -52,9 +52,7 @@ def remove_branching_through_overcompute(func: PrimFunc, block: str, *, loops: S
 
 
 @primitive
-def remove_overcompute_through_branching(
-    func: PrimFunc, block: str, *, tile: Sequence[str] | None = None
-) -> Result:
+def remove_overcompute_through_branching(func: PrimFunc, block: str, *, tile: Sequence[str] | None = None) -> Result:
     """``S`` -> ``if c: S``, where ``c`` leaves out instances that work on padding alone.
 
     `block` names a block or a loop.  The conditions are "this load is not of padding", for

@@ -400,9 +400,7 @@ def _point(block: Block, store: Store, indices: Sequence[Expr]) -> dict[Var, Exp
     return found | {i: index for i, index in zip(store.indices, indices, strict=True) if isinstance(i, Var)}
 
 
-def _check_all_stored(
-    func: PrimFunc, consumer: Block, load: Load, sources: Sequence[Statement], number: str
-) -> None:
+def _check_all_stored(func: PrimFunc, consumer: Block, load: Load, sources: Sequence[Statement], number: str) -> None:
     """Raises ScheduleError unless all that a block could read is stored, though it may run where it does not read."""
     extents = {i.var: i.limit for i in consumer.iters}
     reach = [extents[index] if isinstance(index, Var) else 1 for index in load.indices]

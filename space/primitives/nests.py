@@ -244,9 +244,7 @@ def move_before(func: PrimFunc, loop: str, anchor: str) -> Result:
     return with_stmt(func, parent, seq(stmts)), None
 
 
-def separate(
-    func: PrimFunc, top: Stmt, position: int, suffix: str, *, copy_first: bool
-) -> tuple[PrimFunc, Stmt, Stmt]:
+def separate(func: PrimFunc, top: Stmt, position: int, suffix: str, *, copy_first: bool) -> tuple[PrimFunc, Stmt, Stmt]:
     """`distribute` everything from `top` on, and the two parts.
 
     The loops and blocks of one part keep their names, those of the other get `suffix`.

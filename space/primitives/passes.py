@@ -130,9 +130,7 @@ def remove_no_op(func: PrimFunc, block: str) -> Result:
     """
     new, needed = without_no_ops(func, find_block_or_loop(func, block))
     if new == func:
-        raise ScheduleError(
-            "everything in `{block}` has an effect: {reasons}", block=block, reasons=Reasons(needed)
-        )
+        raise ScheduleError("everything in `{block}` has an effect: {reasons}", block=block, reasons=Reasons(needed))
     return new, None
 
 

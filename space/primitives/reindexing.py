@@ -261,9 +261,7 @@ def _guards(node: Node, buffer: Buffer, conds: tuple[Expr, ...]) -> list[tuple[E
 # ---------------------------------------------------------------- the statements
 
 
-def copy_nest(
-    func: PrimFunc, plan: Reindexing, copied: IntSet, store: Callable[[Sequence[Var]], Stmt]
-) -> Stmt:
+def copy_nest(func: PrimFunc, plan: Reindexing, copied: IntSet, store: Callable[[Sequence[Var]], Stmt]) -> Stmt:
     """``store(v)`` for all v in `copied`, in a block of its own."""
     name = plan.cache.name
     iters, loop_vars = fresh_axes(func, name, [i.extent for i in plan.iters], [v.dtype for v in plan.axes])

@@ -71,9 +71,7 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     taken = names(func)
     loop_var = Var(fresh(f"{loop}_0", taken), outer.var.dtype)
     var = Var(fresh(f"v{loop_var.name}", taken | {loop_var.name}), iterator.dtype)
-    iters = tuple(
-        replace(i, var=var, binding=loop_var, limit=points) if i.var == iterator else i for i in target.iters
-    )
+    iters = tuple(replace(i, var=var, binding=loop_var, limit=points) if i.var == iterator else i for i in target.iters)
     ranges: Ranges = {i.var: i.span for i in iters}
     own = Load(store.buffer, store.indices)
     updated = combined(op, own, plan.restricted(var, ranges))

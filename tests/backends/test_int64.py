@@ -47,12 +47,12 @@ CASES: list[tuple[str, Reference]] = [
 def test_kernels_wrap_around_as_numpy_does(target: str, loop: str) -> None:
     """Loaded and passed numbers have every value of int64, in scalar code and in vectors."""
     stores = "\n".join(f"        B[{k}, i] = T.Cast('int64', {value})" for k, (value, _) in enumerate(CASES))
-    func = ss.parse(f'''
+    func = ss.parse(f"""
 @T.prim_func
 def f(A: T.Buffer((16,), "int64"), n: T.int64, B: T.Buffer(({len(CASES)}, 16), "int64")):
     for i in {loop}:
 {stores}
-''')
+""")
     kernel = ss.build(func, target)
     for scalar in SCALARS:
         for found, (value, reference) in zip(kernel(DATA, scalar), CASES, strict=True):
@@ -64,7 +64,7 @@ def f(A: T.Buffer((16,), "int64"), n: T.int64, B: T.Buffer(({len(CASES)}, 16), "
 @pytest.mark.parametrize("target", TARGETS)
 def test_conditions_and_loops_over_sums_that_wrap_around(target: str) -> None:
     """Statements that arguments guard run as NumPy says, and a loop of ``n + 1`` steps not at all."""
-    func = ss.parse('''
+    func = ss.parse("""
 @T.prim_func
 def f(A: T.Buffer((8,), "int64"), n: T.int64, B: T.Buffer((8,), "int64")):
     for i in range(8):
@@ -75,7 +75,7 @@ def f(A: T.Buffer((8,), "int64"), n: T.int64, B: T.Buffer((8,), "int64")):
                 B[i] = B[i] + 1
     for k in range(T.min(n + 1, 8)):
         B[k] = B[k] + 10
-''')
+""")
     kernel = ss.build(func, target)
     a, i = DATA[:8], np.arange(8)
     for scalar in SCALARS:

@@ -465,7 +465,8 @@ def f(A: T.Buffer((4, 600000), "float32"), C: T.Buffer((4, 600000), "float32")):
 
 def test_a_scalar_argument_is_memory_of_one_element():
     """A scalar becomes a parameter of one element, which the statements that use it read first."""
-    lowered = lower(function("""
+    lowered = lower(
+        function("""
 @T.prim_func
 def f(n: T.int64, C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
     for i in range(4):
@@ -473,7 +474,9 @@ def f(n: T.int64, C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
             C[i] = T.float32(1)
     for j in range(4):
         D[j] = T.float32(2)
-"""), CPU)
+"""),
+        CPU,
+    )
     assert [(b.name, b.shape, b.dtype) for b in lowered.params] == [
         ("n", (1,), "int64"), ("C", (4,), "float32"), ("D", (4,), "float32"),
     ]  # fmt: skip
@@ -581,10 +584,12 @@ def main(a: T.Buffer((127,), "float32"), b: T.Buffer((127,), "float32")):
 
 def test_both_sides_of_a_conjunction_stay_in_bounds():
     """Both are evaluated: an index that wraps around keeps its modulo beside a test after which it would not."""
-    check_every_pass(function("""
+    check_every_pass(
+        function("""
 @T.prim_func
 def main(a: T.Buffer((4,), "float32"), b: T.Buffer((4, 4), "float32")):
     for i, j in T.grid(4, 4):
         if i + j < 4 and a[(i + j) % 4] > T.float32(2):
             b[i, j] = a[i]
-"""))
+""")
+    )

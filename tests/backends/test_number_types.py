@@ -67,9 +67,7 @@ def test_every_type_becomes_every_other(target: str, lanes: int) -> None:
     """Conversions of kernels are those of the interpreter, of scalars and of vectors, ends and NaN included."""
     for chosen in (dtypes.SCALAR_TYPES[::2], dtypes.SCALAR_TYPES[1::2]):
         kinds = ", ".join(f'X{n}: T.Buffer(({COUNT},), "{t}")' for n, t in enumerate(dtypes.SCALAR_TYPES))
-        outs = ", ".join(
-            f'Y{n}: T.Buffer(({len(dtypes.SCALAR_TYPES)}, {COUNT}), "{t}")' for n, t in enumerate(chosen)
-        )
+        outs = ", ".join(f'Y{n}: T.Buffer(({len(dtypes.SCALAR_TYPES)}, {COUNT}), "{t}")' for n, t in enumerate(chosen))
         at = "i" if lanes == 1 else f"T.Ramp(i * {lanes}, 1, {lanes})"
         stores = "\n".join(
             f'        Y{n}[{k}, {at}] = T.Cast("{dtypes.with_lanes(to, lanes)}", X{k}[{at}])'
@@ -151,7 +149,7 @@ def test_bits_are_taken_for_another_type(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_two_integers_of_four_bits_lie_in_a_byte(target: str) -> None:
     """The lower half of a byte is the first lane; elements of several bytes are read and written by ramps, too."""
-    func = read('''(X: T.Buffer((16,), "int4x2"), V: T.Buffer((4,), "uint4x8"), Y: T.Buffer((32,), "int16"),
+    func = read("""(X: T.Buffer((16,), "int4x2"), V: T.Buffer((4,), "uint4x8"), Y: T.Buffer((32,), "int16"),
                    W: T.Buffer((4, 8), "int16"), Z: T.Buffer((16,), "int4x2"), U: T.Buffer((4,), "uint4x8")):
     for i in range(16):
         Y[T.Ramp(i * 2, 1, 2)] = T.Cast("int16x2", X[i])
@@ -159,7 +157,7 @@ def test_two_integers_of_four_bits_lie_in_a_byte(target: str) -> None:
     for i in range(4):
         W[i, T.Ramp(0, 1, 8)] = T.Cast("int16x8", V[3 - i])
         U[i] = T.Cast("uint4x8", X[T.Ramp(i * 4, 1, 4)])
-''')
+""")
     rng = np.random.default_rng(3)
     x, v = rng.integers(0, 256, (16, 1)).astype(np.uint8), rng.integers(0, 256, (4, 4)).astype(np.uint8)
     empty = [np.zeros(32, np.int16), np.zeros((4, 8), np.int16), np.zeros_like(x), np.zeros_like(v)]
@@ -235,10 +233,10 @@ def test_a_rest_of_nothing_is_an_error() -> None:
 
 def test_shifts_and_masks_of_indices_are_affine() -> None:
     """Accesses at shifted, masked and truncated indices are proven in bounds, and are simplified to quotients."""
-    func = read('''(X: T.Buffer((64,), "float32"), Y: T.Buffer((32, 8), "float32")):
+    func = read("""(X: T.Buffer((64,), "float32"), Y: T.Buffer((32, 8), "float32")):
     for i, j in T.grid(32, 8):
         Y[T.truncdiv(i * 4 + j % 4, 4), j] = X[T.shift_left(T.shift_right(i, 1), 2) + T.bitwise_and(j, 3)]
-''')
+""")
     from stridesmith.ir.verify.bounds import check_in_bounds
 
     check_in_bounds(func)

@@ -92,7 +92,7 @@ def test_functions_of_every_float_type(target: str, dtype: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_sixteen_bit_floats_and_dot_products_of_bytes(target: str) -> None:
     """A float16 product summed in float32, a bfloat16 copy, and int8 products summed in int32, from NumPy arrays."""
-    func = read('''(A: T.Buffer((4, 8), "float16"), B: T.Buffer((8,), "bfloat16"), C: T.Buffer((4, 8), "int8"),
+    func = read("""(A: T.Buffer((4, 8), "float16"), B: T.Buffer((8,), "bfloat16"), C: T.Buffer((4, 8), "int8"),
   D: T.Buffer((8,), "int8"), Y: T.Buffer((4,)), Z: T.Buffer((8,), "bfloat16"), W: T.Buffer((4,), "int32")):
     for i, k in T.grid(4, 8):
         with T.block("y"):
@@ -104,7 +104,7 @@ def test_sixteen_bit_floats_and_dot_products_of_bytes(target: str) -> None:
             W[vi] += T.Cast("int32", C[vi, vk]) * T.Cast("int32", D[vk])
     for j in range(8):
         Z[j] = B[j] + B[j]
-''')
+""")
     rng = np.random.default_rng(3)
     a, b = rng.integers(-4, 5, (4, 8)).astype(np.float16), rng.integers(-4, 5, 8).astype(np.float32)
     c, d = rng.integers(-128, 128, (4, 8)).astype(np.int8), rng.integers(-128, 128, 8).astype(np.int8)
@@ -117,13 +117,13 @@ def test_sixteen_bit_floats_and_dot_products_of_bytes(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_scalars_are_numbers_in_their_range(target: str) -> None:
     """A kernel takes scalars as numbers, in the order of the parameters, and refuses what their type does not hold."""
-    func = read('''(X: T.Buffer((8,)), n: T.int8, f: T.bfloat16, flag: T.bool, Y: T.Buffer((8,))):
+    func = read("""(X: T.Buffer((8,)), n: T.int8, f: T.bfloat16, flag: T.bool, Y: T.Buffer((8,))):
     for i in range(8):
         if i < T.Cast("int64", n) and flag:
             Y[i] = X[i] * T.Cast("float32", f)
         else:
             Y[i] = 0
-''')
+""")
     kernel = ss.build(func, target)
     x = np.arange(8, dtype=np.float32)
     assert kernel(x, 3, 1.5, True).tolist() == [0, 1.5, 3, 0, 0, 0, 0, 0]
@@ -137,22 +137,22 @@ def test_scalars_are_numbers_in_their_range(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_buffers_of_vectors_have_an_axis_more(target: str) -> None:
     """A buffer of four-vectors is an array with a last axis of four, and a view shows its scalars."""
-    func = read('''(A: T.Buffer((3,), "int16x4"), Y: T.Buffer((12,), "int16")):
+    func = read("""(A: T.Buffer((3,), "int16x4"), Y: T.Buffer((12,), "int16")):
     v = T.decl_buffer((3,), "int16x4", data=Y.data)
     s = T.decl_buffer((12,), "int16", data=A.data)
     for i in range(3):
         v[i] = A[2 - i]
     Y[0] = s[5]
-''')
+""")
     a = np.arange(12, dtype=np.int16).reshape(3, 4)
     assert ss.build(func, target)(a).tolist() == [5, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3]
 
 
 def test_strict_sums_keep_their_order() -> None:
     """A strict kernel adds in the order of the program; the flags of other kernels allow any order."""
-    func = read('''(A: T.Buffer((4,)), Y: T.Buffer((1,))):
+    func = read("""(A: T.Buffer((4,)), Y: T.Buffer((1,))):
     Y[0] = ((A[0] + A[1]) + A[2]) + A[3]
-''')
+""")
     big = np.array([1e8, 1.0, -1e8, 1.0], np.float32)
     assert ss.build(func, "cpu", strict=True)(big).tolist() == [1.0]
     lowered = ss.lower(func, "cpu", strict=True)
@@ -163,10 +163,10 @@ def test_strict_sums_keep_their_order() -> None:
 
 def test_division_never_traps() -> None:
     """Integer division by -1 wraps around, and lanes that are not chosen may divide by 0."""
-    func = read('''(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32"), Y: T.Buffer((8,), "int32")):
+    func = read("""(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32"), Y: T.Buffer((8,), "int32")):
     for i in T.vectorized(8):
         Y[i] = T.if_then_else(B[i] != 0, A[i] // B[i] + A[i] % B[i], T.int32(7))
-''')
+""")
     a = np.array([-(2**31), 5, -5, 7, 7, -7, -7, 1], np.int32)
     b = np.array([-1, 0, 0, 2, -2, 2, -2, 1], np.int32)
     expected = np.zeros(8, np.int32)
@@ -178,15 +178,14 @@ def test_division_never_traps() -> None:
 
 def test_views_of_other_types_are_pointer_casts() -> None:
     """The bits of a float32 are read as int32 and written as two int16, on every target as in the interpreter."""
-    func = read('''(A: T.Buffer((4,)), Y: T.Buffer((4,), "int32")):
+    func = read("""(A: T.Buffer((4,)), Y: T.Buffer((4,), "int32")):
     bits = T.decl_buffer((4,), "int32", data=A.data)
     halves = T.decl_buffer((8,), "int16", data=Y.data)
     for i in range(4):
         Y[i] = bits[i]
         halves[i * 2] = T.int16(1)
-''')
+""")
     a = np.array([1.5, -2.0, 0.1, 1e30], np.float32)
     expected = (a.view(np.int32) & ~0xFFFF) | 1
     for target in ("cpu", "opencl") if device() is not None else ("cpu",):
         np.testing.assert_array_equal(ss.build(func, target)(a), expected)
-

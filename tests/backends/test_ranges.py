@@ -97,6 +97,7 @@ def test_a_temporary_needs_a_largest_size() -> None:
 
 def test_a_copy_inside_of_a_parallel_loop_is_private_to_it() -> None:
     """Each iteration fills all rows of a copy, whose number is that of a call, and reads no other one's."""
+
     def staged(sch: Schedule) -> None:
         sch.cache_read("C", 0, "global")
         sch.transform_layout("C", "A_global", lambda i, k: [k // 8, i, k % 8], rewrite_loops=True)
@@ -132,6 +133,7 @@ def test_a_shape_that_comes_again_is_called_as_one_of_its_own() -> None:
 
 def test_whole_tiles_of_an_unknown_extent_have_no_conditions() -> None:
     """Each number of rows that may be left has its version, in none of which the sum tests anything."""
+
     def peeled(sch: Schedule) -> None:
         i, j, k = sch.get_loops("C")
         (i0, i1), (j0, j1) = sch.split(i, [None, 4]), sch.split(j, [None, 4])

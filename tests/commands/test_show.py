@@ -80,7 +80,10 @@ def test_the_diagnosis_as_a_page(record: Record, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("view", "text"),
     [
-        ("--trace", "sch.vectorize"), ("--program", "T.block"), ("--lowered", "T.Ramp"), ("--source", "define void"),
+        ("--trace", "sch.vectorize"),
+        ("--program", "T.block"),
+        ("--lowered", "T.Ramp"),
+        ("--source", "define void"),
         ("--assembly", "kernel_mat"),
     ],
 )

@@ -23,7 +23,10 @@ def entry(**changed: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("cpu-avx2", "avx2"), ("cpu-avx512", "avx512"), ("cpu-neon", "neon"), ("opencl-cpu", "opencl"),
+        ("cpu-avx2", "avx2"),
+        ("cpu-avx512", "avx512"),
+        ("cpu-neon", "neon"),
+        ("opencl-cpu", "opencl"),
         ("opencl-gpu", "opencl-warps"),
     ],
 )

@@ -53,7 +53,7 @@ def product(signs: str) -> PrimFunc:
 ''')
 
 
-PADDED = read('''(x: T.Buffer((7, 9), "uint8"), w: T.Buffer((3, 5), "int8"), y: T.Buffer((5, 9), "int32")):
+PADDED = read("""(x: T.Buffer((7, 9), "uint8"), w: T.Buffer((3, 5), "int8"), y: T.Buffer((5, 9), "int32")):
     p = T.alloc_buffer((7, 11), "uint8")
     for i, j in T.grid(7, 11):
         with T.block("pad"):
@@ -65,9 +65,9 @@ PADDED = read('''(x: T.Buffer((7, 9), "uint8"), w: T.Buffer((3, 5), "int8"), y: 
             with T.init():
                 y[vc, vj] = T.int32(0)
             y[vc, vj] = y[vc, vj] + T.Cast("int32", p[vi, vj + vk]) * T.Cast("int32", w[vk, vc])
-''')
+""")
 
-PACKED = read('''(a: T.Buffer((2, 32), "float32"), w: T.Buffer((20, 2, 8), "uint8"), s: T.Buffer((20, 2), "float32"),
+PACKED = read("""(a: T.Buffer((2, 32), "float32"), w: T.Buffer((20, 2, 8), "uint8"), s: T.Buffer((20, 2), "float32"),
          c: T.Buffer((2, 20), "float32")):
     for m, n, k in T.grid(2, 20, 32):
         with T.block("sum"):
@@ -77,7 +77,7 @@ PACKED = read('''(a: T.Buffer((2, 32), "float32"), w: T.Buffer((20, 2, 8), "uint
             c[vm, vn] = c[vm, vn] + a[vm, vk] * (
                 (T.Cast("float32", T.bitwise_and(T.shift_right(w[vn, vk // 16, vk % 16 // 2],
                 T.Cast("uint8", vk % 2 * 4)), T.uint8(15))) - T.float32(8)) * s[vn, vk // 16])
-''')
+""")
 
 
 def scheduled(func: PrimFunc, wanted: str) -> PrimFunc:

@@ -114,13 +114,15 @@ def by_rows(t: Text) -> None:
     t.nest([m], [f"S[{{0}}] = T.if_then_else({{0}} < {cut}, A[{{0}}, 0], T.undef('float32'))"])
     row = t.rng.choice(["{0}", "{0}", "0"])
     cond, known = f"S[{row}] > T.float32(0)", f"{row} < {cut}"
-    value = t.rng.choice([
-        f"T.Cast('float32', {cond}) + A[{{0}}, {{1}}]",
-        f"T.if_then_else({known} and {cond}, A[{{0}}, {{1}}], T.float32(1))",
-        f"T.if_then_else({known}, T.Select({cond}, A[{{0}}, {{1}}], T.float32(2)), T.float32(1))",
-        f"T.Cast('float32', {known} and {cond})",
-        f"T.Cast('float32', T.Not({cond})) * A[{{0}}, {{1}}]",
-    ])
+    value = t.rng.choice(
+        [
+            f"T.Cast('float32', {cond}) + A[{{0}}, {{1}}]",
+            f"T.if_then_else({known} and {cond}, A[{{0}}, {{1}}], T.float32(1))",
+            f"T.if_then_else({known}, T.Select({cond}, A[{{0}}, {{1}}], T.float32(2)), T.float32(1))",
+            f"T.Cast('float32', {known} and {cond})",
+            f"T.Cast('float32', T.Not({cond})) * A[{{0}}, {{1}}]",
+        ]
+    )
     t.nest([m, n], [f"D[{{0}}, {{1}}] = {value}"])
     safe = f"{{0}} < {cut if row == '{0}' or cut else 0}"
     t.nest([m, n], ["C[{0}, {1}] = A[{0}, {1}]"])

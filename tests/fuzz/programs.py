@@ -43,7 +43,7 @@ class Text:
     def words(self) -> dict[str, str]:
         """What bodies name besides their axes: numbers of the data's type, its ends, and the factor of an index."""
         ends = ("-inf", "inf") if self.dtype == "float32" else RANGES[self.dtype]
-        low, high = (f'T.{self.dtype}({f"{end}" if isinstance(end, int) else repr(end)})' for end in ends)
+        low, high = (f"T.{self.dtype}({f'{end}' if isinstance(end, int) else repr(end)})" for end in ends)
         numbers = {name: f"T.{self.dtype}({k})" for k, name in enumerate(("zero", "one", "two", "three"))}
         return numbers | {"least": low, "most": high, "factor": str(WRAPPING[self.index])}
 
@@ -116,7 +116,13 @@ class Text:
         self.lines += [pad + line.format(*inside, **self.words) for line in body]
 
     def _bare(
-        self, loops: list[str], extents: list[int], kinds: list[str], body: list[str], reduce: int, init: str,
+        self,
+        loops: list[str],
+        extents: list[int],
+        kinds: list[str],
+        body: list[str],
+        reduce: int,
+        init: str,
         where: str,
     ) -> None:
         depth = 1

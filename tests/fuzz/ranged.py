@@ -56,7 +56,7 @@ class _Writer:
         sizes = [v for v in LARGEST if v in used and v in alone and rng.random() < 0.7]
         scalars = [v for v in LARGEST if v in " ".join((used, *self.lines)) and v not in sizes]
         handles = [f"{name}_h: T.handle" for name, _ in self.params]
-        top = [f'{v} = T.int64()' for v in sizes]
+        top = [f"{v} = T.int64()" for v in sizes]
         top += [f'{name} = T.match_buffer({name}_h, ({", ".join(dims)},), "float32")' for name, dims in self.params]
         known = [f"{v} <= {LARGEST[v]}" for v in (*sizes, *scalars) if rng.random() < 0.7]
         known += [f"1 <= {v}" for v in scalars]
@@ -76,7 +76,7 @@ class _Writer:
         rng, k = self.rng, self.stages
         self.stages += 1
         if len(shape) == 2 and rng.random() < 0.35:
-            made = shape[: 1] if rng.random() < 0.7 else [shape[0], shape[0]]
+            made = shape[:1] if rng.random() < 0.7 else [shape[0], shape[0]]
             self.declare(name, made)
             self.reduction(source, shape, name, made, k)
             return name, made

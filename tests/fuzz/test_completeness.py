@@ -33,9 +33,7 @@ def same_results(func: PrimFunc, other: PrimFunc, seed: int) -> bool:
     shapes = {b.name: func.logical_shape(b) for b in func.buffers}
     for draw in range(3):
         rng = random.Random(seed * 3 + draw)
-        inputs = {
-            p.name: data(rng, p, shapes.get(p.name, ())) for p in func.params if p.name not in outputs
-        }
+        inputs = {p.name: data(rng, p, shapes.get(p.name, ())) for p in func.params if p.name not in outputs}
         try:
             expected = run(func, inputs, POISONS[0], seed)
             if any(run(other, inputs, poison, seed + draw) != expected for poison in POISONS):

@@ -110,5 +110,3 @@ def test_exact_sets_agree_with_the_interpreter(drawn: tuple[Expr, dict[Var, int]
         assert truth.all()
     else:
         assert not truth[points.index(tuple(point[v.name] for v in extents))]
-
-

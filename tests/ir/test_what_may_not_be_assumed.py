@@ -149,7 +149,9 @@ def f(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
     for i_1 in range(8):
         T.assume(i_1 < 4 or A[i_1] == T.undef("float32"))
 """
-TIMES_ZERO = PADDED + """
+TIMES_ZERO = (
+    PADDED
+    + """
     for i in range(8):
         t[i] = A[i] * T.float32(0)
     for i in range(8):
@@ -158,7 +160,10 @@ TIMES_ZERO = PADDED + """
         if j < 4:
             B[j] = B[j] + t[j] * T.float32(3)
 """
-GUARDED = PADDED + """
+)
+GUARDED = (
+    PADDED
+    + """
     for i in range(8):
         t[i] = A[i] + T.float32(1)
     for i in range(8):
@@ -167,7 +172,9 @@ GUARDED = PADDED + """
         if j < 4:
             B[j] = B[j] + (T.if_then_else(j < 4, t[j], T.float32(0)) + T.if_then_else(j >= 4, t[j] * T.float32(0), T.float32(0)))
 """  # noqa: E501
-FAR = """
+)
+FAR = (
+    """
 def f(A: T.Buffer((2,), "float32"), W: T.Buffer((2,), "float32"), B: T.Buffer((2,), "float32")):
     T.func_attr({"layouts": {"A": ((1,), "lambda i: [i]", "undef"), "W": ((1,), "lambda i: [i]", "0.0")}})
     t = T.alloc_buffer((8,), "float32")
@@ -181,10 +188,13 @@ def f(A: T.Buffer((2,), "float32"), W: T.Buffer((2,), "float32"), B: T.Buffer((2
         B[i] = T.float32(1)
     t[0] = A[1] + T.float32(0.5)
     for i in range(9):
-""" + "".join(f"        t[{k}] = t[{k - 1}]\n" for k in range(7, 0, -1)) + """    for j in range(2):
+"""
+    + "".join(f"        t[{k}] = t[{k - 1}]\n" for k in range(7, 0, -1))
+    + """    for j in range(2):
         if j < 1:
             B[j] = B[j] + t[7] * W[j]
 """
+)
 ASSUMED = """
 def f(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
     for i in range(8):

@@ -131,7 +131,9 @@ def _program(network: Any) -> PrimFunc:
 
 ONE: dict[str, tuple[str, dict[str, Any], list[Array]]] = {
     "BitShift": (
-        "BitShift", {"direction": "LEFT"}, [np.array([1, 3, 65535], np.uint16), np.array([15, 1, 16], np.uint16)]
+        "BitShift",
+        {"direction": "LEFT"},
+        [np.array([1, 3, 65535], np.uint16), np.array([15, 1, 16], np.uint16)],
     ),
     "BitwiseNot": ("BitwiseNot", {}, [np.array([0, 5, 2**64 - 1], np.uint64)]),
     "Mod": ("Mod", {"fmod": 1}, [np.array([-4.5, 7.0, 5.25], np.float32), np.array([2.0, -3.0, 0.5], np.float32)]),

@@ -93,6 +93,7 @@ def test_depthwise_convolutions(kind: str) -> None:
     assert "pad" not in names(made)
     assert edges(made) == 4
 
+
 PHASES = (Dim(0), Dim(1), Dim(2), Dim(3, "inner", 2), Dim(3, "block", 2))
 PACKED = (Dim(0), Dim(1, "block", 4), Dim(2), Dim(3), Dim(1, "inner", 4))
 PANELS = (Dim(0), Dim(1, "block", 4), Dim(2), Dim(3, "block", 4), Dim(3, "inner", 4), Dim(1, "inner", 4))
@@ -111,7 +112,6 @@ def test_families_of_the_design_space_fit_between_operators(read: tuple[Dim, ...
     }
     made = same_in_layouts(func, layouts, ("w", "bias"))
     assert all(made.layout_of(name) == layout for name, layout in layouts.items())
-
 
 
 GATED = ss.parse("""

@@ -153,9 +153,7 @@ def test_blocks_of_columns_are_added_up_to_an_image() -> None:
         rows = x.reshape(2, 3, 6, -1)[:, :, k[0] * 3 + k[1], block[0] * counts[1] + block[1]]
         wanted[:, :, at[0], at[1]] += rows
     given = {"s": np.array(size, np.int64), "k": np.array(taps, np.int64)}
-    made = model(
-        [node("Col2Im", "x s k", "y", strides=strides, dilations=dilations, pads=pads)], {"x": x.shape}, given
-    )
+    made = model([node("Col2Im", "x s k", "y", strides=strides, dilations=dilations, pads=pads)], {"x": x.shape}, given)
     made.opset_import[0].version = 18
     for found in both(made, {"x": x}):
         np.testing.assert_allclose(found["y"], wanted[:, :, 1:, : size[1]], rtol=1e-5, atol=1e-6)

@@ -74,7 +74,9 @@ def test_parts_are_computed_in_their_whole() -> None:
     agrees(model)
     rows = model.report(runs=1)
     assert [(row.operator, row.latency_us) for row in rows if row.origin == "view"] == [
-        (n.name, 0.0) for n in network.nodes if n.func.name == "concat"  # type: ignore[union-attr]
+        (n.name, 0.0)
+        for n in network.nodes
+        if n.func.name == "concat"  # type: ignore[union-attr]
     ]
 
 

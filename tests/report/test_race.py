@@ -60,7 +60,8 @@ def test_kernels_schedules_and_functions_take_turns(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("entries", "error", "words"),
     [
-        ({"a": 1}, ss.UsageError, "two entries or more"), ([1, 2], ss.UsageError, "by name"),
+        ({"a": 1}, ss.UsageError, "two entries or more"),
+        ([1, 2], ss.UsageError, "by name"),
         ({"a": WORK, "b": 5}, TypeError, "'b' is something of type int"),
         ({"a": WORK, "b": ss.workload("matmul", m=4)}, ss.UsageError, "take and give other things"),
     ],

@@ -149,12 +149,12 @@ def test_a_page_of_many_tasks_stays_small(task: TaskReport, monkeypatch: pytest.
     everything = pages.page(pages.Subject("many", "best.db"), tasks)
     assert len(json.loads(unpacked(everything, "data"))["bodies"]) == 12 and "do not fit here" not in everything
     shortest = limited(tasks, 1, monkeypatch)
-    assert (shortest.count("<details class=\"task card\""), shortest.count("do not fit here")) == (1, 1)
+    assert (shortest.count('<details class="task card"'), shortest.count("do not fit here")) == (1, 1)
     less = limited(tasks, len(everything) - 1, monkeypatch)
     bodies = json.loads(unpacked(less, "data"))["bodies"]
     assert len(bodies) == 12 and 0 < sum("Lowered program" in body for body in bodies.values()) < 12
     few = limited(tasks, len(shortest) + 5000, monkeypatch)
-    assert 1 < few.count("<details class=\"task card\"") < 12 and "task 0" in few and "task 11" not in few
+    assert 1 < few.count('<details class="task card"') < 12 and "task 0" in few and "task 11" not in few
 
 
 def test_commands_name_the_database_where_the_environment_does_not(

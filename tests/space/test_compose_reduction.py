@@ -32,7 +32,11 @@ def main(a: T.Buffer((6, 9), "float32"), b: T.Buffer((9, 8), "float32"), v: T.Bu
             d[vi, vj] = c[vi, vj]
 """
 PLAIN = {
-    "rows": "6", "begin": "c[vx, vy] = v[vy]", "between": "", "last": "k", "where": "",
+    "rows": "6",
+    "begin": "c[vx, vy] = v[vy]",
+    "between": "",
+    "last": "k",
+    "where": "",
     "loops": "for i, j, k in T.grid(6, 8, 9)",
     "update": "c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]",
 }

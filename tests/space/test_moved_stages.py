@@ -191,7 +191,7 @@ def test_lanes_do_not_share_a_window() -> None:
 def test_loops_of_enclosing_blocks_are_concurrent_too() -> None:
     """A parallel loop around the block that holds both stages counts, and one with buffers of its own stays."""
     text = INSIDE.replace("B: T.Buffer((4,)", "B: T.Buffer((3, 4)").replace("B[vj]", "B[vt, vj]")
-    text = text.replace("vj = T.axis.spatial(4, i)", "vt, vj = T.axis.remap(\"SS\", [t, i])")
+    text = text.replace("vj = T.axis.spatial(4, i)", 'vt, vj = T.axis.remap("SS", [t, i])')
     sch = schedule(text)
     sch.parallel("t")
     sch.compute_at("p", "i_1")

@@ -296,7 +296,9 @@ def test_a_reader_of_the_iteration_before_does_not_follow(loop: str) -> None:
 
 def test_a_stage_does_not_leave_what_is_assumed_of_it() -> None:
     """Condition (3) of compute_at: an assumption reads what it speaks of."""
-    text = UNREAD.format(value="S[vj] * T.float32(0)") + """
+    text = (
+        UNREAD.format(value="S[vj] * T.float32(0)")
+        + """
     for m in range(8):
         with T.block("known"):
             vm = T.axis.spatial(8, m)
@@ -306,6 +308,7 @@ def test_a_stage_does_not_leave_what_is_assumed_of_it() -> None:
             vn = T.axis.spatial(8, n)
             C[vn] = C[vn] + U[vn]
 """
+    )
     with pytest.raises(ScheduleError, match=r"\(3\) reader `known` is not below loop `n`"):
         schedule(text).compute_at("u", "n")
 

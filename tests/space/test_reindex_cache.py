@@ -253,7 +253,7 @@ def main(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
 def test_a_partial_result_of_bare_loops_has_no_cache() -> None:
     """Condition 4: all would be copied back."""
     with pytest.raises(ScheduleError, match=r"\(4\) block `root` does not write all of `B`"):
-        Schedule(function(BARE.replace('B: T.Buffer((1,)', 'B: T.Buffer((2,)'))).cache_write("root", "B", "local")
+        Schedule(function(BARE.replace("B: T.Buffer((1,)", "B: T.Buffer((2,)"))).cache_write("root", "B", "local")
 
 
 MATMUL = """

@@ -163,7 +163,7 @@ def test_an_update_that_runs_several_times_stays() -> None:
 
 def test_an_update_follows_what_is_written_once() -> None:
     """Condition (3) of reverse_compute_at: where an element is made in two iterations, it would be added twice."""
-    make = "    for {}:\n        with T.block(\"make\")"
+    make = '    for {}:\n        with T.block("make")'
     text = UPDATE.replace("for r, i in T.grid(3, 6):", "for i in range(6):")
     text = text.replace(make.format("i in range(6)"), make.format("q, i in T.grid(2, 6)"))
     with pytest.raises(ScheduleError, match=r"\(3\) `B` is not final in one iteration of `i_1`"):
@@ -244,7 +244,7 @@ def test_an_update_is_inlined_where_both_run_once() -> None:
     sch = schedule(once)
     sch.reverse_compute_inline("add")
     same(sch, once)
-    make = "    for {}:\n        with T.block(\"make\")"
+    make = '    for {}:\n        with T.block("make")'
     twice = once.replace(make.format("i in range(6)"), make.format("q, i in T.grid(2, 6)"))
     for text, block in ((UPDATE, "add"), (twice, "make")):
         with pytest.raises(ScheduleError, match=rf"\(6\) block `{block}` may run at one point twice"):

@@ -72,10 +72,13 @@ def test_a_point_that_does_not_run_is_not_written() -> None:
 
 def test_a_reduction_that_shares_its_nest_stays() -> None:
     """Condition (1): a later block of the nest needs the result in the same iteration."""
-    source = text() + """        with T.block("use"):
+    source = (
+        text()
+        + """        with T.block("use"):
             vi = T.axis.spatial(6, i)
             y[vi] = y[vi] * T.float32(2)
 """
+    )
     with pytest.raises(ScheduleError, match=r"\(1\)"):
         schedule(source).rfactor("k", 0)
 

@@ -270,9 +270,9 @@ def test_a_cache_for_several_readers_holds_what_each_of_them_reads() -> None:
 def test_readers_of_one_cache_stand_in_one_block() -> None:
     """Condition (9) of reindex_cache_read: a copy inside another block runs when that does."""
     around = '    for q in range(1):\n        with T.block("o"):\n            vq = T.axis.spatial(1, q)\n'
-    first = CHANGED.index("    for i in range(4):\n        with T.block(\"b1\")")
-    again = CHANGED.index("    for i in range(4):\n        with T.block(\"again\")")
-    last = CHANGED.index("    for i in range(4):\n        with T.block(\"b2\")")
+    first = CHANGED.index('    for i in range(4):\n        with T.block("b1")')
+    again = CHANGED.index('    for i in range(4):\n        with T.block("again")')
+    last = CHANGED.index('    for i in range(4):\n        with T.block("b2")')
     inner = "".join(f"        {line}" for line in CHANGED[first:again].splitlines(keepends=True))
     text = CHANGED[:first] + around + inner + CHANGED[last:]
     with pytest.raises(ScheduleError, match=r"\(9\) block `b2` is not in the same block as `b1`"):

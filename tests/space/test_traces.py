@@ -103,7 +103,10 @@ def test_names_that_are_lambdas_stay_texts() -> None:
 @settings(max_examples=50, deadline=None)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(1 - 2**63, 2**63 - 1) | st.floats(allow_nan=False)
+        st.none()
+        | st.booleans()
+        | st.integers(1 - 2**63, 2**63 - 1)
+        | st.floats(allow_nan=False)
         | st.text(max_size=8),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
         max_leaves=8,

@@ -160,5 +160,3 @@ def _looks_builtin(name: str) -> bool:
     )
     whole = rf"{vector}|[a-z]+_view|[A-Z][A-Z0-9_]{{2,}}"
     return re.fullmatch(whole, name) is not None or re.match(prefix, name) is not None
-
-

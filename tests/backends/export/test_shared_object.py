@@ -21,12 +21,12 @@ from stridesmith.errors import ToolMissing, UsageError
 from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import build
 
-OTHER = '''
+OTHER = """
 @T.prim_func
 def other(a: T.Buffer((4096,), "float32"), b: T.Buffer((4096,), "float32")):
     for i in T.parallel(4096):
         b[i] = a[i] * T.float32(3)
-'''
+"""
 
 
 def linkers() -> list[str]:

@@ -38,9 +38,7 @@ def cpu(*features: str, isa: str = "avx512", name: str = "x86-64-v4") -> Target:
     """A processor with an instruction set and some features more."""
     row = next(v for v in VECTORS if v.name == isa)
     text = ",".join(f"+{f}" for f in (*row.needs, *features))
-    return Target(
-        name=name, isa=isa, cpu=name, features=text, vector_bits=row.bits, registers=row.registers, threads=2
-    )
+    return Target(name=name, isa=isa, cpu=name, features=text, vector_bits=row.bits, registers=row.registers, threads=2)
 
 
 TARGETS = {

@@ -64,6 +64,7 @@ def test_conversions_saturate(dtype: str, lanes: int, target: str) -> None:
 @pytest.mark.parametrize("ends", [(-256.0, 256.0), (0.0, 6.5), (-3.25, 100.0), (-300.0, 5e9)])
 def test_what_is_clipped_and_rounded_first(dtype: str, lanes: int, ends: tuple[float, float], swapped: bool) -> None:
     """Both sides of a clip may be written in any order; ends that are no whole numbers are rounded with the rest."""
+
     def wrap(x: Expr, count: int) -> Expr:
         return Call("nearbyint", (clip(x, *ends, count, swapped),), x.dtype)
 

@@ -150,12 +150,12 @@ def test_other_software_gets_right_results_too() -> None:
     from stridesmith.ir.target import POCL as PLATFORM
     from stridesmith.ir.target import Target
 
-    func = parse('''@T.prim_func
+    func = parse("""@T.prim_func
 def f(A: T.Buffer((32,)), B: T.Buffer((32,), "int32"), C: T.Buffer((32,))):
     for i in range(2):
         for v in T.vectorized(16):
             C[i * 16 + v] = T.pow(T.sqrt(A[i * 16 + v]), T.cast(T.abs(B[i * 16 + v]), "float32"))
-''')
+""")
     assert isinstance(func, PrimFunc)
     target = Target(kind="opencl", platform=PLATFORM, name="cpu", vector_bits=512)
     source = generate(lower(func, target), target)

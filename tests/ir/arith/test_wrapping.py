@@ -102,12 +102,12 @@ def test_sums_that_wrap_around_are_known_where_they_are_compared() -> None:
 
 
 def function(condition: str, index: str) -> PrimFunc:
-    func = parse(f'''
+    func = parse(f"""
 @T.prim_func
 def f(A: T.Buffer((8,), "int64"), X: T.Buffer((8,)), n: T.int64, B: T.Buffer((8,))):
     for i in range(8):
         B[i] = T.if_then_else({condition}, X[{index}], T.float32(0))
-''')
+""")
     assert isinstance(func, PrimFunc)
     return func
 

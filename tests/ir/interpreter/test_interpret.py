@@ -48,7 +48,8 @@ def test_matmul_under_any_loop_order(loops: str) -> None:
     """A block gives the product however its loops are ordered, tiled and guarded."""
     nest, i, j, k, cond = MATMULS[loops]
     a, b = normal(12, 9), normal(9, 10)
-    (c,) = run(f'''
+    (c,) = run(
+        f"""
 @T.prim_func
 def matmul(A: T.Buffer((12, 9)), B: T.Buffer((9, 10)), C: T.Buffer((12, 10))):
     for {nest}:
@@ -60,11 +61,14 @@ def matmul(A: T.Buffer((12, 9)), B: T.Buffer((9, 10)), C: T.Buffer((12, 10))):
             with T.init():
                 C[vi, vj] = 0.0
             C[vi, vj] += A[vi, vk] * B[vk, vj]
-''', a, b)
+""",
+        a,
+        b,
+    )
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
 
 
-CONV = '''
+CONV = """
 @T.prim_func
 def conv(X: T.Buffer((1, {ci}, {h}, {h})), W: T.Buffer(({co}, {ci}, 3, 3)), Y: T.Buffer((1, {co}, {h}, {h}))):
     P = T.alloc_buffer((1, {ci}, {h} + 2, {h} + 2))
@@ -79,7 +83,7 @@ def conv(X: T.Buffer((1, {ci}, {h}, {h})), W: T.Buffer(({co}, {ci}, 3, 3)), Y: T
             with T.init():
                 Y[vn, vf, vh, vw] = T.float32(0)
             Y[vn, vf, vh, vw] += P[vn, vc, vh + vi, vw + vj] * W[vf, vc, vi, vj]
-'''
+"""
 
 
 def convolve(x: NDArray[np.float32], w: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -109,7 +113,8 @@ def test_max_pool_propagates_nan() -> None:
     """A window that contains NaN has the maximum NaN, any other one its largest element."""
     x = normal(2, 9, 9)
     x[1, 4, 4] = np.nan
-    (y,) = run('''
+    (y,) = run(
+        """
 @T.prim_func
 def pool(X: T.Buffer((2, 9, 9)), Y: T.Buffer((2, 4, 4))):
     for c, h, w, i, j in T.grid(2, 4, 4, 3, 3):
@@ -118,7 +123,9 @@ def pool(X: T.Buffer((2, 9, 9)), Y: T.Buffer((2, 4, 4))):
             with T.init():
                 Y[vc, vh, vw] = T.float32("-inf")
             Y[vc, vh, vw] = T.max(Y[vc, vh, vw], X[vc, vh * 2 + vi, vw * 2 + vj])
-''', x)
+""",
+        x,
+    )
     expected = np.array([[[x[c, 2 * h : 2 * h + 3, 2 * w : 2 * w + 3].max() for w in range(4)] for h in range(4)]
                          for c in range(2)])  # fmt: skip
     assert np.isnan(y).sum() == 4
@@ -128,7 +135,8 @@ def pool(X: T.Buffer((2, 9, 9)), Y: T.Buffer((2, 4, 4))):
 def test_float_sum_has_the_order_of_the_loops() -> None:
     """A sum in float32 is rounded after each addition, in program order, not as NumPy adds."""
     x = (normal(3, 5000) * 1000).astype(np.float32)
-    (y,) = run('''
+    (y,) = run(
+        """
 @T.prim_func
 def row_sum(X: T.Buffer((3, 5000)), Y: T.Buffer((3,))):
     for i, j in T.grid(3, 5000):
@@ -137,20 +145,25 @@ def row_sum(X: T.Buffer((3, 5000)), Y: T.Buffer((3,))):
             with T.init():
                 Y[vi] = 0.0
             Y[vi] = Y[vi] + X[vi, vj]
-''', x)
+""",
+        x,
+    )
     np.testing.assert_array_equal(y, np.cumsum(x, axis=1, dtype=np.float32)[:, -1])
 
 
 def test_recurrences_run_in_order() -> None:
     """A value that the previous iteration wrote is the one that is read."""
     x = normal(50)
-    (y,) = run('''
+    (y,) = run(
+        """
 @T.prim_func
 def scan(X: T.Buffer((50,)), Y: T.Buffer((50,))):
     Y[0] = X[0]
     for i in range(1, 50):
         Y[i] = X[i] - Y[i - 1] * T.float32(0.5)
-''', x)
+""",
+        x,
+    )
     expected = [x[0]]
     for value in x[1:]:
         expected.append(value - expected[-1] * np.float32(0.5))
@@ -159,7 +172,7 @@ def scan(X: T.Buffer((50,)), Y: T.Buffer((50,))):
 
 def test_init_runs_once_for_each_instance_of_the_block_around() -> None:
     """A block inside another starts its reduction anew whenever the outer one runs."""
-    (y,) = run('''
+    (y,) = run("""
 @T.prim_func
 def nested(Y: T.Buffer((4, 3))):
     for i in range(4):
@@ -174,14 +187,15 @@ def nested(Y: T.Buffer((4, 3))):
                     total[vj] += 1
             for j in range(3):
                 Y[vi, j] = total[j]
-''')
+""")
     np.testing.assert_array_equal(y, np.arange(4)[:, None] + np.full((4, 3), 5))
 
 
 def test_vectors_and_aliases() -> None:
     """Ramps read and write several elements, and a declared alias shares memory under another shape."""
     x = normal(4, 8)
-    (y,) = run('''
+    (y,) = run(
+        """
 @T.prim_func
 def vectors(X: T.Buffer((4, 8)), Y: T.Buffer((32,))):
     for i in T.parallel(4):
@@ -190,7 +204,9 @@ def vectors(X: T.Buffer((4, 8)), Y: T.Buffer((32,))):
         wide = T.decl_buffer((4, 8), "float32", data=Y.data)
         for j in range(8):
             wide[i, j] = tile[j]
-''', x)
+""",
+        x,
+    )
     np.testing.assert_allclose(y.reshape(4, 8), (3 * x)[:, ::-1], rtol=1e-6)
 
 
@@ -208,38 +224,44 @@ def vectors(X: T.Buffer((4, 8)), Y: T.Buffer((32,))):
 def test_math(text: str, function: object) -> None:
     """Every function of the script is NumPy's."""
     data = normal(64)
-    (y,) = run(f'''
+    (y,) = run(
+        f"""
 @T.prim_func
 def f(X: T.Buffer((64,)), Y: T.Buffer((64,))):
     for i in range(64):
         x = X[i]
         Y[i] = {text}
-''', data)
+""",
+        data,
+    )
     np.testing.assert_allclose(y, function(data.astype(np.float64)), rtol=2e-5, atol=1e-6)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("extent", [1, 9])
 def test_powers_of_minus_infinity(extent: int) -> None:
     """A power of 0.5 is no square root: IEEE 754 has inf for -inf, whether the exponent is one number or many."""
-    (y,) = run(f'''
+    (y,) = run(
+        f"""
 @T.prim_func
 def f(X: T.Buffer(({extent},)), Y: T.Buffer(({extent},))):
     for i in range({extent}):
         Y[i] = T.pow(X[i], 0.5)
-''', np.full(extent, -np.inf, np.float32))
+""",
+        np.full(extent, -np.inf, np.float32),
+    )
     assert (y == np.inf).all()
 
 
 def test_erf_and_integer_arithmetic() -> None:
     """Division and modulo floor, types wrap, and erf is the error function."""
-    func = read('''
+    func = read("""
 @T.prim_func
 def f(A: T.Buffer((9,), "int32"), Q: T.Buffer((9,), "int32"), R: T.Buffer((9,), "int8"), E: T.Buffer((9,))):
     for i in range(9):
         Q[i] = A[i] // -3
         R[i] = T.Cast("int8", A[i]) * 100
         E[i] = T.erf(T.Cast("float32", A[i]) * T.float32(0.25))
-''')
+""")
     a = np.arange(-4, 5, dtype=np.int32)
     q, r, e = np.zeros(9, np.int32), np.zeros(9, np.int8), np.zeros(9, np.float32)
     interpret(func, a, q, r, e)
@@ -250,12 +272,12 @@ def f(A: T.Buffer((9,), "int32"), Q: T.Buffer((9,), "int32"), R: T.Buffer((9,), 
 
 def test_bfloat16_rounds_to_even() -> None:
     """A bfloat16 keeps 8 bits of a float32's fraction, rounded to the nearest."""
-    func = read('''
+    func = read("""
 @T.prim_func
 def f(X: T.Buffer((3,)), Y: T.Buffer((3,), "bfloat16")):
     for i in range(3):
         Y[i] = T.Cast("bfloat16", X[i])
-''')
+""")
     y = np.zeros(3, np.uint16)
     interpret(func, np.array([1 + 2**-9, 1 + 3 * 2**-8, np.nan], np.float32), y)
     np.testing.assert_array_equal(y, [0x3F80, 0x3F82, 0x7FC0])
@@ -263,7 +285,7 @@ def f(X: T.Buffer((3,)), Y: T.Buffer((3,), "bfloat16")):
 
 # ---------------------------------------------------------------- misuse
 
-HEAD = '@T.prim_func\ndef f(A: T.Buffer((4,)), B: T.Buffer((4,)), n: T.int64):\n'
+HEAD = "@T.prim_func\ndef f(A: T.Buffer((4,)), B: T.Buffer((4,)), n: T.int64):\n"
 
 
 @pytest.mark.parametrize(
@@ -295,12 +317,15 @@ def test_misuse_is_refused_with_its_point(body: str, sentence: str) -> None:
 
 def test_assumptions_about_undef_memory_hold() -> None:
     """``A[i] == undef`` says nothing, ``or`` in an assumption is lazy, and a local is gone after its block."""
-    func = read(HEAD + '''
+    func = read(
+        HEAD
+        + """
     for i in range(4):
         T.assume(A[i] == T.undef())
         T.assume(i < 4 or A[i] == T.float32(7))
         B[i] = A[i]
-''')
+"""
+    )
     b = np.zeros(4, np.float32)
     interpret(func, np.arange(4, dtype=np.float32), b, 0)
     np.testing.assert_array_equal(b, np.arange(4))
@@ -335,13 +360,13 @@ def f(A: T.Buffer((2, 2)), B: T.Buffer((2, 2))):
 
 def test_writing_forbidden_padding_is_refused() -> None:
     """An output's padding without a value must stay untouched."""
-    text = '''
+    text = """
 @T.prim_func
 def f(A: T.Buffer((2, 2))):
     T.func_attr({"layouts": {"A": ((3,), "lambda i: [i // 2, i % 2]", "")}})
     for i, j in T.grid(2, 2):
         A[i, j] = 1
-'''
+"""
     with pytest.raises(InterpreterError, match="is written, but is padding that holds nothing, at i=1, j=1"):
         interpret(read(text), np.zeros((2, 2), np.float32))
 
@@ -384,13 +409,16 @@ def test_caller_may_vouch_for_outputs() -> None:
 
 def test_allocation_inside_a_loop_is_new_each_time() -> None:
     """What one iteration left in its allocation cannot be read by the next, lanes at once or not."""
-    func = read(HEAD + '''
+    func = read(
+        HEAD
+        + """
     for i in range(4):
         L = T.allocate([2], "float32")
         if i < 1:
             L[0] = A[i]
         B[i] = L[0]
-''')
+"""
+    )
     with pytest.raises(InterpreterError, match=r"`L\[0\]` is read, but was never written, at i=1"):
         interpret(func, np.zeros(4, np.float32), np.zeros(4, np.float32), 0)
 
@@ -404,6 +432,8 @@ def test_declared_alias_must_fit_its_memory() -> None:
 
 def test_layout_value_types() -> None:
     """The layout that the padding tests use is what the script says."""
-    func = read('@T.prim_func\ndef f(A: T.Buffer((2, 2))):\n    T.func_attr({"layouts": {"A": ((3,), '
-                '"lambda i: [i // 2, i % 2]", "")}})\n    T.evaluate(0)')
+    func = read(
+        '@T.prim_func\ndef f(A: T.Buffer((2, 2))):\n    T.func_attr({"layouts": {"A": ((3,), '
+        '"lambda i: [i // 2, i % 2]", "")}})\n    T.evaluate(0)'
+    )
     assert func.layouts == (("A", PADDED),) and func.params == (Buffer("A", (2, 2)),)

@@ -66,7 +66,8 @@ def test_a_view_of_another_type_reads_the_bytes() -> None:
     """The bits of a float32 as int32, its halves as int16, two of them as a float64, each as it lies in memory."""
     x = np.array([1.5, -2.25, 3e8, 0.1], np.float32)
     bits, halves, pairs = np.zeros(4, np.int32), np.zeros(8, np.int16), np.zeros(2, np.float64)
-    run('''(X: T.Buffer((4,)), B: T.Buffer((4,), "int32"), H: T.Buffer((8,), "int16"), P: T.Buffer((2,), "float64")):
+    run(
+        """(X: T.Buffer((4,)), B: T.Buffer((4,), "int32"), H: T.Buffer((8,), "int16"), P: T.Buffer((2,), "float64")):
     b = T.decl_buffer((2, 2), "int32", data=X.data)
     h = T.decl_buffer((8,), "int16", data=X.data)
     p = T.decl_buffer((2,), "float64", data=X.data)
@@ -76,20 +77,25 @@ def test_a_view_of_another_type_reads_the_bytes() -> None:
             B[i] = b[i // 2, i % 2]
         if i < 2:
             P[i] = p[i]
-''', x, bits, halves, pairs)
+""",
+        x,
+        bits,
+        halves,
+        pairs,
+    )
     np.testing.assert_array_equal(bits, x.view(np.int32))
     np.testing.assert_array_equal(halves, x.view(np.int16))
     np.testing.assert_array_equal(pairs, x.view(np.float64))
 
 
-STATE = '''(Y: T.Buffer((4,))):
+STATE = """(Y: T.Buffer((4,))):
     for i in range({copies}):
         M = T.allocate((2,), "int32")
         h = T.decl_buffer((4,), "int16", data=M.data)
         h[0] = T.int16(7)
         h[{second}] = {value}
         Y[i] = T.Cast("float32", M[0])
-'''
+"""
 
 
 @pytest.mark.parametrize("copies", [1, 4])
@@ -108,14 +114,17 @@ def test_the_state_is_kept_for_the_shortest_view(copies: int) -> None:
 def test_statements_on_different_views_run_in_order() -> None:
     """A loop that shifts bytes through two views of one memory reads what the iteration before wrote."""
     y = np.zeros(8, np.int32)
-    run('''(Y: T.Buffer((8,), "int32")):
+    run(
+        """(Y: T.Buffer((8,), "int32")):
     h = T.decl_buffer((16,), "int16", data=Y.data)
     h[0] = T.int16(1)
     h[1] = T.int16(0)
     for i in range(7):
         h[i * 2 + 2] = T.Cast("int16", Y[i] + 1)
         h[i * 2 + 3] = T.int16(0)
-''', y)
+""",
+        y,
+    )
     assert y.tolist() == list(range(1, 9))
 
 
@@ -127,12 +136,15 @@ def test_integers_wrap_around(dtype: str) -> None:
     """Sums, differences and products keep the low bits, also where one value stands for all lanes."""
     low, high = dtypes.int_range(dtype)
     y = np.zeros(3, dtype)
-    run(f'''(Y: T.Buffer((3,), "{dtype}")):
+    run(
+        f'''(Y: T.Buffer((3,), "{dtype}")):
     x: T.{dtype} = T.{dtype}({high})
     Y[0] = x + T.{dtype}(1)
     Y[1] = T.{dtype}({low}) - T.{dtype}(1)
     Y[2] = x * T.{dtype}(3)
-''', y)
+''',
+        y,
+    )
     wrapped = (high * 3 - low) % 2 ** dtypes.bits(dtype) + low
     assert y.tolist() == [low, high, wrapped]
 
@@ -170,12 +182,16 @@ def test_every_type_is_loaded_computed_and_stored(dtype: str) -> None:
     change = "X[i]" if dtype == "bool" else "X[i] + X[i]"
     if dtypes.is_storage(dtype):
         change = f'T.Cast("{dtype}", {wide} + {wide})'
-    run(f'''(X: T.Buffer((8,), "{dtype}"), Y: T.Buffer((8,), "{dtype}")):
+    run(
+        f'''(X: T.Buffer((8,), "{dtype}"), Y: T.Buffer((8,), "{dtype}")):
     v = T.decl_buffer((2,), "{dtype}x4", data=Y.data)
     for i in range(4):
         Y[i] = T.Select(i < 2, {change}, X[i])
     {"v[1]" if dtypes.bits(dtype) >= 8 else "Y[T.Ramp(4, 1, 4)]"} = X[T.Ramp(4, 1, 4)]
-''', raw, y)
+''',
+        raw,
+        y,
+    )
     doubled = x * np.array([2, 2, 1, 1, 1, 1, 1, 1])
     shown = from_storage(dtype, y)
     np.testing.assert_array_equal(shown, doubled.astype(shown.dtype))
@@ -184,18 +200,21 @@ def test_every_type_is_loaded_computed_and_stored(dtype: str) -> None:
 def test_let_expressions_and_attributes() -> None:
     """A let expression gives its value a name in a part of an expression; an attribute changes nothing."""
     y = np.zeros(4, np.float32)
-    run('''(Y: T.Buffer((4,))):
+    run(
+        """(Y: T.Buffer((4,))):
     with T.attr(0, "pragma", "fast"):
         for i in range(4):
             Y[i] = T.Let(k * k + T.float32(1), where={k: T.Cast("float32", i)})
-''', y)
+""",
+        y,
+    )
     assert y.tolist() == [1, 2, 5, 10]
 
 
 def test_a_choice_between_undef_and_defined_lanes() -> None:
     """Of vectors that are undef in some lanes, a selection is undef only where the chosen lanes are."""
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
-    text = '''(X: T.Buffer((8,)), Y: T.Buffer((8,))):
+    text = """(X: T.Buffer((8,)), Y: T.Buffer((8,))):
     L = T.allocate([8], "float32")
     for i in range(8):
         L[i] = T.Select(i < 4, X[i], T.undef())
@@ -204,7 +223,7 @@ def test_a_choice_between_undef_and_defined_lanes() -> None:
                                           X[T.Ramp(j * 4, 1, 4)])
     for k in range(8):
         T.assume(Y[k] == X[k])
-'''
+"""
     run(text, x, y)
     assert y.tolist() == x.tolist()
     with pytest.raises(InterpreterError, match="depends on an undef value"):
@@ -214,14 +233,17 @@ def test_a_choice_between_undef_and_defined_lanes() -> None:
 def test_an_init_runs_wherever_all_reduce_iterators_are_0() -> None:
     """A reduction inside a loop that its block does not use starts anew in every iteration."""
     y = np.zeros(2, np.float32)
-    run('''(Y: T.Buffer((2,))):
+    run(
+        """(Y: T.Buffer((2,))):
     for i, j, k in T.grid(3, 2, 4):
         with T.block("sum"):
             vj, vk = T.axis.remap("SR", [j, k])
             with T.init():
                 Y[vj] = T.float32(10)
             Y[vj] += 1
-''', y)
+""",
+        y,
+    )
     assert y.tolist() == [14, 14]
 
 
@@ -230,7 +252,8 @@ def test_a_million_statements_through_views_take_seconds() -> None:
     a, b = (np.random.default_rng(1).integers(-4, 5, (96, 96)).astype(np.float32) for _ in range(2))
     c = np.zeros((96, 96), np.float32)
     start = time.process_time()
-    run('''(A: T.Buffer((96, 96)), B: T.Buffer((96, 96)), C: T.Buffer((96, 96))):
+    run(
+        """(A: T.Buffer((96, 96)), B: T.Buffer((96, 96)), C: T.Buffer((96, 96))):
     a = T.decl_buffer((9216,), data=A.data)
     b = T.decl_buffer((2304,), "float32x4", data=B.data)
     c = T.decl_buffer((2304,), "float32x4", data=C.data)
@@ -240,7 +263,11 @@ def test_a_million_statements_through_views_take_seconds() -> None:
             c[i * 24 + j] = c[i * 24 + j] + T.Broadcast(a[i * 96 + k], 4) * b[k * 24 + j]
     for i1, j1, k1 in T.grid(96, 96, 96):
         C[i1, j1] += a[i1 * 96 + k1] * B[k1, j1]
-''', a, b, c)
+""",
+        a,
+        b,
+        c,
+    )
     assert time.process_time() - start < 10
     np.testing.assert_array_equal(c, 2 * (a @ b))
 
@@ -249,13 +276,13 @@ def test_a_million_statements_through_views_take_seconds() -> None:
 def test_one_operand_may_decide_a_condition(cond: str, known: list[int]) -> None:
     """``True or undef`` is True and ``False and undef`` is False; what else an undef condition gives is undef."""
     x, y = np.array([False, True]), np.zeros(2, np.bool_)
-    text = f'''(X: T.Buffer((2,), "bool"), Y: T.Buffer((2,), "bool")):
+    text = f"""(X: T.Buffer((2,), "bool"), Y: T.Buffer((2,), "bool")):
     for i in range(2):
         Y[i] = {cond}
     Y[0] = Y[CHOICE]
     if Y[0]:
         Y[1] = False
-'''
+"""
     for number in range(2):
         if number in known:
             run(text.replace("CHOICE", str(number)), x, y)

@@ -213,7 +213,8 @@ def test_input_padding_must_be_known(pad: str, sentence: str | None) -> None:
     """A layout without a pad value forbids the reads; with 0 the sum may run over the padding."""
     from stridesmith.space.schedule import Schedule
 
-    sch = Schedule(func("""
+    sch = Schedule(
+        func("""
 @T.prim_func
 def main(A: T.Buffer((14,), "float32"), C: T.Buffer((1,), "float32")):
     for i in range(14):
@@ -222,7 +223,8 @@ def main(A: T.Buffer((14,), "float32"), C: T.Buffer((1,), "float32")):
             with T.init():
                 C[0] = T.float32(0)
             C[0] = C[0] + A[vi]
-"""))
+""")
+    )
     sch.transform_layout("sum", "A", "lambda i: [i // 4, i % 4]", None if pad == "None" else float(pad))
     outer, inner = sch.split("i", [4, 4])
     if sentence is None:

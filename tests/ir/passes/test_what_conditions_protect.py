@@ -39,10 +39,18 @@ DECIDING = {
     "half an If": ("C[vi] = T.float32(0)", "if {0}[vi] > T.float32(0):", "    C[vi] = {0}[vi]"),
     "nested": ("C[vi] = T.Select(T.Select({0}[vi] > T.float32(0), vi, 0) > 2, T.float32(1), T.float32(2))",),
     "not": ("C[vi] = T.Select(T.Not({0}[vi] > T.float32(0)), T.float32(1), T.float32(2))",),
-    "a let binding": ("with T.LetStmt({0}[vi], T.float32) as x:", "    if x > T.float32(0):", "        C[vi] = x",
-                      "    else:", "        C[vi] = T.float32(0)"),
-    "let bindings": ("with T.LetStmt({0}[vi], T.float32) as x:", "    with T.LetStmt(x + x, T.float32) as y:",
-                     "        C[vi] = T.Select(y > T.float32(0), x, y)"),
+    "a let binding": (
+        "with T.LetStmt({0}[vi], T.float32) as x:",
+        "    if x > T.float32(0):",
+        "        C[vi] = x",
+        "    else:",
+        "        C[vi] = T.float32(0)",
+    ),
+    "let bindings": (
+        "with T.LetStmt({0}[vi], T.float32) as x:",
+        "    with T.LetStmt(x + x, T.float32) as y:",
+        "        C[vi] = T.Select(y > T.float32(0), x, y)",
+    ),
     "max": ("C[vi] = T.Select(T.max({0}[vi], T.float32(0)) > T.float32(1), T.float32(1), T.float32(2))",),
 }
 DECIDING_INTEGERS = {

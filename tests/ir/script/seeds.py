@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stridesmith.space.workloads import workload
 
-FORMS = '''
+FORMS = """
 import numpy as np
 from tvm.script import tirx as T
 M = 16
@@ -35,9 +35,9 @@ def forms(a: T.handle, B: T.Buffer[(16,), "float32x4"], n: T.int32, x: T.float16
                 A[v, 0:4] = T.Broadcast(T.Select(v > 0, y, T.float32("inf")), 4)
             else:
                 T.evaluate(T.if_then_else(v < 2, A[v, 0], T.exp(A[v, 1])))
-'''
+"""
 
-LOWERED = '''
+LOWERED = """
 @T.prim_func
 def lowered(A: T.Buffer((64,), "float32"), H: T.Buffer((8,), "float16"), G: T.Buffer((8,), "bool")):
     T.func_attr({"layouts": {"A": ((60,), "lambda i: [i]", "0.0")}})
@@ -54,9 +54,9 @@ def lowered(A: T.Buffer((64,), "float32"), H: T.Buffer((8,), "float16"), G: T.Bu
     for i in T.serial(2, 8, annotations={"peel": True}):
         H[i] = T.float16(0.5) + T.sqrt(H[i - 2])
         W[i // 4, i % 4] = T.max(W[0, 0], T.int8(-3))
-'''
+"""
 
-MODULE = '''
+MODULE = """
 @I.ir_module
 class Mod:
     @T.prim_func(private=True)
@@ -73,9 +73,9 @@ class Mod:
             for i in range(T.int32(8)):
                 S[i] = T.Cast("int16", U[i])
                 L[i] = T.Cast("int64", S[i]) % 7 - i // 3
-'''
+"""
 
-TVM = '''
+TVM = """
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def views(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16,), "float32")):
@@ -93,7 +93,7 @@ def views(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16,), "float32")):
     with T.attr({"key": 3}):
         tx = T.launch_thread("threadIdx.x", 4)
         V[tx + y] = T.Cast("float32", T.undef())
-'''
+"""
 
 NAMES = ("conv2d", "depthwise_conv2d", "matmul", "max_pool2d", "row_sum")
 LIBRARY = [workload(name).func.script(dialect) for name in NAMES for dialect in (None, "tvm")]

@@ -204,14 +204,14 @@ def test_old_annotation_of_one_extent() -> None:
 
 def test_handles_get_their_buffers() -> None:
     """By ``T.match_buffer`` with or without the handle, or by the first view that is declared over it."""
-    text = '''
+    text = """
 @T.prim_func
 def f(a: T.handle, b: T.handle, c: T.handle):
     A = T.match_buffer(a, (4, 4), "float16", scope="global.texture", axis_separators=[1])
     B = T.match_buffer(shape=(16,), dtype="float32")
     C = T.decl_buffer((8,), "int8", data=c)
     C[0] = 1
-'''
+"""
     result = parse(text)
     assert isinstance(result, PrimFunc)
     assert result.params == (
@@ -283,14 +283,14 @@ def test_asserted_types_are_checked() -> None:
 
 def test_plain_integers_may_be_those_of_tvm() -> None:
     """``integers="int32"`` gives loops, iterators and lone numbers 32 bits, and prints back so."""
-    text = '''
+    text = """
 @T.prim_func(s_tir=True)
 def f(A: T.Buffer((8,), "float32")):
     for i in range(8):
         with T.sblock("b"):
             v = T.axis.spatial(8, i)
             A[v] = T.Cast("float32", v)
-'''
+"""
     func = parse(text, integers="int32")
     assert isinstance(func, PrimFunc)
     assert {v.dtype for v in walk(func) if isinstance(v, Var)} == {"int32"}
@@ -308,13 +308,13 @@ def test_several_items_of_a_with() -> None:
 
 def test_layouts_and_separators_are_attributes_for_tvm() -> None:
     """What TVM has no words for goes into attributes, and comes back."""
-    text = '''
+    text = """
 @T.prim_func
 def f(A: T.Buffer((4, 4), "float32", axis_separators=[1])):
     T.func_attr({"layouts": {"A": ((14,), "lambda i: [i // 4, i % 4]", "")}, "deep": {"a": {"b": (1, 2)}}})
     B = T.alloc_buffer((4, 4), "float32", axis_separators=[1])
     B[0, 0] = A[0, 0]
-'''
+"""
     result = parse(text)
     assert isinstance(result, PrimFunc)
     tvm = result.script("tvm")

@@ -6,7 +6,7 @@ import pytest
 
 from stridesmith.ir.script.parser import ScriptError, parse
 
-TEXT = '''
+TEXT = """
 @T.prim_func
 def f(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16,), "float32"), N: T.Buffer((16,), "int32")):
     for i, j in T.grid(4, 4):
@@ -16,7 +16,7 @@ def f(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16,), "float32"), N: T.Buff
             T.reads({reads})
             T.writes({writes})
             {body}
-'''
+"""
 UPDATE = "B[vi] = B[vi] + A[vi * 4, vj]"
 INIT = "with T.init():\n                B[vi] = 0\n            " + UPDATE
 

@@ -13,7 +13,7 @@ from stridesmith.ir.script.parser import ScriptError, parse
 from stridesmith.ir.stmt import Block, For, Iter, Module, PrimFunc, Seq, Store, blocks, script
 from stridesmith.ir.text import expr_text
 
-MATMUL = '''\
+MATMUL = """\
 # from stridesmith import T
 @T.prim_func
 def matmul(A: T.Buffer((16, 14), "float32"), B: T.Buffer((14, 16), "float32"), C: T.Buffer((16, 16), "float32")):
@@ -26,9 +26,9 @@ def matmul(A: T.Buffer((16, 14), "float32"), B: T.Buffer((14, 16), "float32"), C
                 with T.init():
                     C[vi, vj] = T.float32(0.0)
                 C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-'''
+"""
 
-LOWERED = '''\
+LOWERED = """\
 # from stridesmith import T
 @T.prim_func
 def lowered(A: T.Buffer((64,), "float32"), n: T.int32, image: T.Buffer((8, 8), "float16", axis_separators=[1])):
@@ -43,7 +43,7 @@ def lowered(A: T.Buffer((64,), "float32"), n: T.int32, image: T.Buffer((8, 8), "
             other[0, half] = x
         if half_is(block):
             pass
-'''
+"""
 
 
 def test_matmul_prints_as_tvm_would_print_it() -> None:
@@ -68,7 +68,7 @@ def test_tvm_dialect_is_parsed_back() -> None:
     """The text for apache-tvm uses its names and means the same program."""
     func = parse(MATMUL)
     text = func.script("tvm")
-    assert '@T.prim_func(s_tir=True)' in text and 'T.sblock("C")' in text
+    assert "@T.prim_func(s_tir=True)" in text and 'T.sblock("C")' in text
     assert all(line.startswith("#") for line in text.splitlines() if "import" in line)
     assert parse(text) == func
 
@@ -254,8 +254,13 @@ if __name__ == "__main__":
     assert first.attrs == (("global_symbol", "first"), ("tir.noalias", True))
     assert first.body.name == "root" and first.body.allocs[0].shape == (16,)
     store = next(n for b in blocks(first) if b.name == "x" for n in [b.body])
-    assert store == parse("@T.prim_func\ndef f(A: T.Buffer((16, 8)), c: T.Buffer((16,)), vi: T.int64):\n"
-                          "    c[vi] = A[vi, 0] * T.float32(2) + T.float32(16)").body.body  # type: ignore[union-attr]
+    assert (
+        store
+        == parse(
+            "@T.prim_func\ndef f(A: T.Buffer((16, 8)), c: T.Buffer((16,)), vi: T.int64):\n"
+            "    c[vi] = A[vi, 0] * T.float32(2) + T.float32(16)"
+        ).body.body
+    )  # type: ignore[union-attr]
     assert parse(module.script()) == module
     assert parse(text, "second") == module["second"]
 
@@ -335,6 +340,6 @@ def test_layouts_and_attributes_survive() -> None:
     """What a function's attributes hold is printed and read back, infinities and nested tuples included."""
     buffer = Buffer("A", (2, 8))
     layouts = (("A", Layout.parse((14,), "lambda i: [i // 8, i % 8]", "undef", (2, 8))),)
-    attrs = (("a", (1, (2.5, float("-inf")), ())), ("b", "it's \"quoted\"\n"), ("c", None))
+    attrs = (("a", (1, (2.5, float("-inf")), ())), ("b", 'it\'s "quoted"\n'), ("c", None))
     func = PrimFunc("f", (buffer,), Block("root", (), Seq(())), layouts, attrs)
     assert parse(func.script()) == func

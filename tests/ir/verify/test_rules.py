@@ -285,7 +285,7 @@ def test_init_that_depends_on_memory_is_refused() -> None:
 
 def test_large_unprovable_order_is_refused() -> None:
     """Instances too many to count are refused, not accepted."""
-    text = '''
+    text = """
 @T.prim_func
 def f(A: T.Buffer((4096,))):
     for k, i in T.grid(4096, 4096):
@@ -295,7 +295,7 @@ def f(A: T.Buffer((4096,))):
             with T.init():
                 A[v] = 0.0
             A[v] += 1.0
-'''
+"""
     with pytest.raises(VerifyError, match=r"rule 8: .*not provable"):
         verify(parse(text))
 
@@ -303,7 +303,7 @@ def f(A: T.Buffer((4096,))):
 @pytest.mark.parametrize("condition, right", [("vk < n", True), ("vi * 8 + vk + 1 < n", True), ("n + vk < 5", False)])
 def test_an_argument_that_wraps_around_decides_no_init(condition: str, right: bool) -> None:
     """With the largest n, ``n + vk < 5`` does not hold at the first point of the sum, and does at the second."""
-    func = parse(f'''
+    func = parse(f"""
 @T.prim_func
 def f(A: T.Buffer((4, 8)), n: T.int64, B: T.Buffer((4,))):
     for i, k in T.grid(4, 8):
@@ -313,7 +313,7 @@ def f(A: T.Buffer((4, 8)), n: T.int64, B: T.Buffer((4,))):
             with T.init():
                 B[vi] = 0.0
             B[vi] += A[vi, vk]
-''')
+""")
     if right:
         verify(func)
     else:

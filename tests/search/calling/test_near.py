@@ -68,9 +68,7 @@ def test_commands_name_records_that_are_near(
         assert "4444" not in text and "to make one, run `stridesmith" in text
 
 
-def test_the_options_find_what_they_were_told_for(
-    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_options_find_what_they_were_told_for(db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command with the option that was named gives the record that was named."""
     text = told(("show", "--trace", *SHAPE, "--db", str(db)), capsys)
     found = re.search(r"record (\w+) \(12.0 us\) by `([^`]*)`", text)

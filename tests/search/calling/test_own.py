@@ -110,9 +110,12 @@ def test_objects_print_in_a_line() -> None:
     sch, kernel, target = mine(), ss.build(mine(), ONE), ss.Target("cpu", 1)
     space = ss.generate(WORK, target)
     for value, words in (
-        (sch, "<Schedule of matmul: 2 instructions>"), (WORK.func, "<PrimFunc matmul(a: float32[24, 16]"),
+        (sch, "<Schedule of matmul: 2 instructions>"),
+        (WORK.func, "<PrimFunc matmul(a: float32[24, 16]"),
         (kernel, "<Kernel matmul(a: float32[24, 16], b: float32[16, 32]) -> c: float32[24, 32] on "),
-        (target, "<Target cpu: "), (space, "<Space of matmul on cpu: "), (sch.module, "<Module of matmul>"),
+        (target, "<Target cpu: "),
+        (space, "<Space of matmul on cpu: "),
+        (sch.module, "<Module of matmul>"),
     ):
         assert repr(value).startswith(words) and len(repr(value)) < 200, repr(value)
         html = value._repr_html_()
@@ -139,7 +142,8 @@ def test_the_program_as_it_is_written_is_shown(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("sch.split(loop='nowhere', factors=[None, 8])", "nowhere"), ("import os", "calls such as"),
+        ("sch.split(loop='nowhere', factors=[None, 8])", "nowhere"),
+        ("import os", "calls such as"),
         ("sch.split(", "line 1"),
     ],
 )

@@ -284,9 +284,7 @@ def test_one_at_a_time_is_inside_whatever_its_role(server: Server, url: str, mon
         pass
 
 
-def test_an_export_outlives_a_restart_of_the_server(
-    server: Server, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_outlives_a_restart_of_the_server(server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records that are left come over a new connection; where the server stays away, the error says so."""
     monkeypatch.setattr(module, "PAGE", 2)
     records = [make_record(5.0, created=float(n)) for n in range(6)]

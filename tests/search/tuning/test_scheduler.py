@@ -323,9 +323,7 @@ def test_a_crowded_machine_has_single_candidates_at_once(world: World, monkeypat
     assert [job.choice is not None for job in built[2:4]] == [True, True]
 
 
-def test_what_there_is_no_time_for_is_taken_as_it_was_written(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_there_is_no_time_for_is_taken_as_it_was_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks whose design space cannot be derived in time; a whole is known nevertheless, and compiled."""
     kept: dict[str, Built] = {}
     monkeypatch.setattr(kernel_cache, "store", kept.__setitem__)
@@ -370,9 +368,7 @@ def test_no_turn_begins_in_the_seconds_of_the_caller(world: World) -> None:
     assert done[0].left() - done[1].left() == pytest.approx(7.0)
 
 
-def test_what_a_database_refuses_to_the_end_is_told_and_taken_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_database_refuses_to_the_end_is_told_and_taken_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run ends as it would, with a note that says where the records are; the next run begins by storing them."""
     monkeypatch.setattr(writer, "SETTLE_SECONDS", 0.05)
 

@@ -509,9 +509,7 @@ def test_resuming_measures_nothing_twice_and_adds_new_trials(world: World) -> No
     assert any("16 stored measurements" in note["message"] for note in world.of("note"))
 
 
-def test_what_failed_with_a_driver_is_avoided_with_that_version(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_failed_with_a_driver_is_avoided_with_that_version(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its reason is told; with another version of the driver the same candidates may be tried again."""
     driver = replace(world.space.target, kind="opencl", versions="driver 1.0")
     world.task = replace(world.task, target=driver)

@@ -76,9 +76,7 @@ def test_one_warm_worker_serves_many_requests(worker: WorkerProcess) -> None:
         (job("signal", signal="SIGKILL"), "infrastructure"),
     ],
 )
-def test_a_death_is_named_and_the_next_request_works(
-    worker: WorkerProcess, fields: SelfTest, expected: str
-) -> None:
+def test_a_death_is_named_and_the_next_request_works(worker: WorkerProcess, fields: SelfTest, expected: str) -> None:
     """Each way to die has its status; a kill from outside is not the candidate's fault; a new worker serves on."""
     reply = worker.request(fields, 20)
     assert status(reply) == expected

@@ -129,6 +129,7 @@ def test_skipped_steps_are_less_work_to_the_estimate() -> None:
 
 def test_it_is_offered_where_much_is_padding() -> None:
     """Not for a border of 1 around 56 rows, where vectors run along it, on devices, or with an index that is no sum."""
+
     def offered(work: Workload, target: Any = CPU) -> list[bool]:
         found = generate(work.func, target, {"w": "constant"}).sketches
         return [any(d.name.endswith("/taps") for d in s.decisions) for s in found]
