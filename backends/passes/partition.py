@@ -126,9 +126,10 @@ def _choose(stmt: Stmt, facts: Facts, around: For, place: _Place) -> tuple[Expr,
         decided = simplifier_for(facts).expr(strong)
         if not isinstance(decided, Const) and decided not in place.tested:
             return decided, cut
-    for edge in found:  # one that no loop inside changes, and without which there is nothing to do
-        moves = edge.may_move and edge.cond not in place.tested
-        if moves and variables_of(edge.cond).isdisjoint(loop.var for loop in edge.loops):
+    for edge in found:  # one over sizes that no loop inside changes, and without which there is nothing to do
+        used = variables_of(edge.cond)
+        moves = edge.may_move and edge.cond not in place.tested and not used <= place.around
+        if moves and used.isdisjoint(loop.var for loop in edge.loops):
             outside = facts.assuming(edge.cond, False)
             if trim_loops(simplify_stmt(stmt, outside), outside) == NOTHING:
                 return edge.cond, _NONE
