@@ -13,6 +13,7 @@ import pytest
 from grammar_counts import GRAMMAR, features, table
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+from ir.passes.pass_programs import pass_programs
 from random_expressions import ExpressionMaker, expressions
 from random_programs import modules, programs
 from random_runs import arguments, assert_refines, interpreted, tabulated
@@ -31,26 +32,40 @@ QUIET = {
     "phases": [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 }  # fmt: skip
 COUNTED = 900
+NOT_LOWERED = ("Assert", "Opaque", "While")
+"""Statements that run in the interpreter alone, of which programs that become kernels have none."""
 
 pytestmark = pytest.mark.timeout(600 * max(1.0, SCALE))  # shrinking a failure takes minutes
 
 
-def test_every_part_of_the_grammar_occurs_in_one_program_of_two_hundred() -> None:
-    """Nodes, operators, calls, types, kinds of loops, iterators, accesses and views each occur in at least 0.5 %."""
+def counted(made: st.SearchStrategy[PrimFunc | Module], wanted: int) -> Counter[str]:
+    """In how many of `wanted` programs each part of the grammar occurs."""
     counts: Counter[str] = Counter()
     seen = 0
 
-    @settings(max_examples=COUNTED, derandomize=True, database=None, **{**QUIET, "phases": [Phase.generate]})
-    @given(modules())
+    @settings(max_examples=wanted, derandomize=True, database=None, **{**QUIET, "phases": [Phase.generate]})
+    @given(made)
     def count(program: PrimFunc | Module) -> None:
         nonlocal seen
         seen += 1
         counts.update(features(program))
 
     count()
-    print(table(counts, seen))
-    assert seen == COUNTED
-    assert not [name for name in GRAMMAR if counts[name] < 0.003 * seen]
+    assert seen == wanted
+    return counts
+
+
+def test_every_part_of_the_grammar_occurs_in_one_program_of_two_hundred() -> None:
+    """Nodes, operators, calls, types, kinds of loops, iterators, accesses and views each occur in at least 0.5 %."""
+    counts = counted(modules(), COUNTED)
+    print(table(counts, COUNTED))
+    assert not [name for name in GRAMMAR if name not in NOT_LOWERED and counts[name] < 0.003 * COUNTED]
+
+
+def test_statements_that_lowering_refuses_occur_in_programs_of_their_own() -> None:
+    """In one of twenty programs at least."""
+    counts = counted(pass_programs(calls=True), 100)
+    assert not [name for name in NOT_LOWERED if counts[name] < 5]
 
 
 @settings(max_examples=scaled(60), **QUIET)

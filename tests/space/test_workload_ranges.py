@@ -65,7 +65,7 @@ def test_a_range_of_one_number_is_this_number() -> None:
         ("matmul", {"m": (5, 1)}, "the range m=5..1 holds no number; the least one comes first"),
         ("matmul", {"m": "1..64:8"}, "the range m=1..64:8 must begin and end with a multiple of 8"),
         ("matmul", {"m": (0, 8)}, "`matmul` takes m from 1 to"),
-        ("conv2d", {"pad": (0, 3)}, "`conv2d` takes no range for pad"),
+        ("conv2d", {"pad": (0, 3)}, "`conv2d` takes one number for pad, and no range"),
         ("conv2d", {"h": (1, 9), "pad": 0}, "a kernel of kh=3 spans 3, but h=1"),
         ("conv2d", {"layout": "a..b"}, r"`conv2d` takes layout=nchw\|nhwc"),
         ("matmul", {"m": "1..x"}, "`matmul` takes a whole number for m"),

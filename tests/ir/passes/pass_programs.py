@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stridesmith.ir.calls import Pointer, Region, Text
 from stridesmith.ir.expr import TRUE, Binary, Buffer, Expr, Load, Not, Var, binary, const, if_then_else
-from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, Opaque, PrimFunc, Stmt, Store, While, seq
+from stridesmith.ir.stmt import Assert, Assume, Block, For, If, Iter, Let, Opaque, PrimFunc, Stmt, Store, While, seq
 
 SIZE = 8
 A, B, C, S = (Buffer(name, (SIZE,), "int32") for name in "ABCS")
@@ -93,8 +93,14 @@ class Maker:
         return Store(buffer, (index,), self.value())
 
     def call(self) -> Stmt:
-        """A call of what is not known, by the regions that it reads and writes; or a `while` around a store."""
-        if self.number(0, 3) == 0:
+        """A call of what is not known, by the regions that it reads and writes; or a `while` around a store; or an
+        assertion that holds.
+        """
+        kind = self.number(0, 7)
+        if kind == 0:
+            index = self.index()
+            return Assert(Binary("==", S[index], S[index]), "it is what it is")
+        if kind <= 2:
             index = const(self.number(0, SIZE - 1))
             step = Store(S, (index,), Binary("+", S[index], const(1, "int32")))
             cond = Binary("<", S[index], const(self.number(-1, 4), "int32"))
@@ -184,7 +190,7 @@ class Maker:
 
 @st.composite
 def pass_programs(draw: Any, calls: bool = False) -> PrimFunc:
-    """`calls` also makes calls of what is not known, and `while`."""
+    """`calls` also makes calls of what is not known, `while`, and assertions."""
     return Maker(draw, calls).function()
 
 
