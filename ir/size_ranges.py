@@ -54,7 +54,7 @@ def ranges_of(func: PrimFunc) -> dict[Var, Range]:
 
 
 def tell_all(func: PrimFunc) -> bool:
-    """Whether calls with any numbers of these ranges are taken, as nothing else is assumed, of two of them say."""
+    """Whether every call with numbers of these ranges is taken: no other condition, as of two numbers, is assumed."""
     facts = nothing_known().with_bounds({var: (r.low, r.high) for var, r in ranges_of(func).items()})
     taken = simplifier_for(facts)
     return all(

@@ -345,6 +345,12 @@ def _together(parts: list[tuple[Buffer, ...]]) -> tuple[Buffer, ...]:
 
 
 @remembered
+def has_calls(node: Node) -> bool:
+    """Whether a statement or function calls what is not known here, at any depth."""
+    return isinstance(node, Opaque) or any(has_calls(child) for child in children(node) if isinstance(child, Stmt))
+
+
+@remembered
 def memories_read(node: Node) -> frozenset[str]:
     """Names of the memories that are loaded from below `node`, through whatever view."""
     return frozenset(b.memory for b in _read(node))

@@ -46,6 +46,7 @@ from .statements import (
     While,
     blocks,
     fresh,
+    has_calls,
     loads,
     loops,
     map_children,
@@ -69,7 +70,8 @@ __all__ = [
     "ITER_KINDS", "LOOP_KINDS", "NAMING", "NO_NAMES", "SUBGROUP", "THREAD_AXES", "Allocate", "Annotations", "Assert",
     "Assume", "Attr", "Block", "Declare", "Evaluate", "For", "If", "Iter", "Let", "Module", "Opaque", "PrimFunc",
     "Seq", "Stmt", "Store", "While",
-    "blocks", "fresh", "loads", "loops", "map_children", "memories_read", "memories_written", "names", "names_below",
+    "blocks", "fresh", "has_calls", "loads", "loops", "map_children", "memories_read", "memories_written", "names",
+    "names_below",
     "path_to", "read_buffers", "replace_buffer", "script", "seq", "span_of", "stmt_children", "stores",
     "transform_statements", "walk_stmts", "written_buffers",
 ]  # fmt: skip

@@ -1,6 +1,8 @@
-"""Borders: what a program has where the conditions of a value do not hold, as around the image of a convolution.
+"""Borders: what a program has where the conditions of a value do not hold.
 
-p[i, j] = if_then_else(0 <= i - 1 < H and 0 <= j - 1 < W, x[i - 1, j - 1], 0)        a border of zeros around x
+A border of zeros around x, the image of a convolution::
+
+    p[i, j] = if_then_else(0 <= i - 1 < H and 0 <= j - 1 < W, x[i - 1, j - 1], 0)
 """
 
 from __future__ import annotations

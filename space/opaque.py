@@ -20,11 +20,6 @@ AROUND = frozenset({
 })  # fmt: skip
 
 
-def has_calls(func: PrimFunc) -> bool:
-    """Whether a function calls what is not known."""
-    return any(isinstance(s, Opaque) for s in walk_stmts(func.body))
-
-
 def refuse_calls(func: PrimFunc, primitive: str, arguments: Mapping[str, Any]) -> None:
     """Raise ScheduleError where a primitive would rewrite what a call of what is not known takes part in."""
     if primitive in AROUND:

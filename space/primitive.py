@@ -22,13 +22,13 @@ from ..ir.context import start
 from ..ir.layout.index_map import IndexMap
 from ..ir.layout.layout import Layout
 from ..ir.ranges import preconditions
-from ..ir.stmt import Module, PrimFunc
+from ..ir.stmt import Module, PrimFunc, has_calls
 from ..ir.verify.bounds import OutOfBounds, check_in_bounds
 from ..ir.verify.catalogue import VerifyError
 from ..ir.verify.rules import verify
 from .arguments import describe, encode_argument, fits, is_variadic
 from .errors import ScheduleError
-from .opaque import has_calls, refuse_calls
+from .opaque import refuse_calls
 from .tensorir import without_options
 
 Result = tuple[PrimFunc, Any]

@@ -82,9 +82,9 @@ class _Place:
         return replace(self, mask=mask if around is None else Binary("and", around, mask))
 
     def mask_of(self, lanes: int) -> Expr | None:
-        """The mask of an expression with so many lanes.
+        """The mask of an expression of so many lanes.
 
-        In a shuffle they need not be those of its result: such an expression is evaluated whole, if for any lane.
+        An operand of a shuffle may have others than the result: it is evaluated whole where any lane of that is.
         """
         if self.mask is None or dtypes.lanes(self.mask.dtype) == lanes:
             return self.mask
@@ -151,8 +151,8 @@ class _Masks:
         if isinstance(expr, Call) and expr.name == "if_then_else":
             return self._conditional(expr, at)
         made: Expr = rebuild(expr, lambda child: self.expr(child, at) if isinstance(child, Expr) else child)
-        mask = at.mask_of(dtypes.lanes(made.dtype))
-        if mask is None or dtypes.lanes(made.dtype) == 1:
+        mask = None if dtypes.lanes(made.dtype) == 1 else at.mask_of(dtypes.lanes(made.dtype))
+        if mask is None:
             return made
         if isinstance(made, Load) and dtypes.lanes(made.dtype) > dtypes.lanes(made.buffer.dtype):
             whole = at.is_whole(made.buffer, made.indices)

@@ -132,7 +132,7 @@ def _owned(program: Program, owners: Sequence[Var]) -> bool:
 def _outside(
     program: Program, statement: Statement, access: Access, elements: IntSet, tile: Sequence[Var] = ()
 ) -> Iterator[Expr]:
-    """ "The element is none of these" over the loops, of a tile some element, unless that is trivial."""
+    """The condition that the element is none of these, over the loops; of a tile some element, unless it is trivial."""
     own, names = _parameters(program), element_variables(access.buffer)
     dims = (*((v, None) for v in own), *zip(names, access.buffer.extents, strict=True))
     whole = points(Domain(dims, program.given))

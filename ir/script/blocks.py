@@ -10,12 +10,12 @@ from typing import Any
 from .. import dtypes
 from ..expr import TRUE, Binary, Buffer, Const, Expr, Extent, Var, as_expr, binary, free_variables, reads_memory
 from ..extents import as_extent, dims
-from ..stmt import Block, Iter, Stmt
+from ..stmt import Block, Iter, Stmt, has_calls
 from ..syntax.base import Scope, called, show
 from ..syntax.constants import attributes, integer, text, typed_integer
 from ..syntax.words import AXES, BLOCK_ALLOC, BLOCK_ATTR, near
 from ..text import extents_text
-from .calls import has_calls, with_declared
+from .calls import with_declared
 from .loops import LoopParser
 from .regions import Declared, Region, check_regions, is_silent
 

@@ -184,11 +184,6 @@ def with_declared(block: Block, declared: Iterable[Declared], said: Collection[S
     return replace(block, body=_rewritten(block.body, within))
 
 
-def has_calls(block: Block) -> bool:
-    """Whether a block, or one inside of it, calls what is not known here."""
-    return any(isinstance(s, Opaque) or (isinstance(s, Block) and has_calls(s)) for s in _own(block.body))
-
-
 def _told_of(own: Sequence[Touched], told: tuple[Touched, ...] | None) -> tuple[Touched, ...]:
     if told is None:
         return tuple(own)

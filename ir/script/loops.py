@@ -1,6 +1,8 @@
-"""Loops of the script.  In the program a loop starts at 0 and steps by 1::
+"""Loops of the script.
 
-for i in range(a, b, s): f(i)   ==   for i in range((b - a + s - 1) // s): f(i * s + a)
+In the program a loop starts at 0 and steps by 1::
+
+    for i in range(a, b, s): f(i)   ==   for i in range((b - a + s - 1) // s): f(i * s + a)
 """
 
 from __future__ import annotations
