@@ -39,7 +39,7 @@ class _Weights:
 
     def signed(self) -> _Weights:
         """The same weights as signed bytes: without their zero point where that leaves them so."""
-        wide, zero = self.data.astype(np.int32), self.zero
+        wide, zero = self.data.astype(np.int32), self.zero.astype(np.int32)
         if (apart := wide - zero[:, None, None]).min() >= -128 and apart.max() <= 127:
             wide, zero = apart, np.zeros_like(zero)
         elif self.data.dtype == np.uint8:

@@ -238,7 +238,7 @@ class _Resolver:
             return
         if node.domain == OWN_DOMAIN:  # which `Parts.own` makes
             results = zip(node.outputs, node.values["results"], strict=False)  # the last ones may be unwanted
-            graph.types |= {name: found for name, found in results if name}
+            graph.types.update({name: found for name, found in results if name})
             graph.nodes.append(node)
             return
         if (parts := defined(node, graph)) is not None:
