@@ -200,7 +200,8 @@ class LayoutSearch:
     def _likely_start(self) -> tuple[Agreement, Prefers]:
         """The rule for all tensors under which the operators with most work take least, as the estimate has it.
 
-        Those operators count that are estimated by a deadline (`ir.deadline`); without any all lies as ONNX has it.
+        Those operators count that are estimated by a deadline (`ir.deadline`), and what brings elements from one order
+        to another in all of them.
         """
         as_given = self.tables.as_given
         rules: list[Prefers] = [{name: [0] for name, some in self.alternatives.items() if len(some) > 1}]
@@ -208,7 +209,7 @@ class LayoutSearch:
         wholes = [as_given, *map(self.tables.under_rule, rules[1:])]
         counts = Counter(self.tables.chosen(as_given))
         work = {kind: n * self._task(kind, layouts).work.flops for (kind, layouts), n in counts.items()}
-        totals = [0.0 for _ in rules]
+        totals = [self._moved_us(whole) for whole in wholes]
         with contextlib.suppress(OutOfTime):
             for kind in sorted(work, key=lambda kind: -work[kind])[:HEAVY] if len(rules) > 1 else ():
                 chosen = (Counter(at for at in self.tables.chosen(whole) if at[0] == kind) for whole in wholes)
@@ -216,6 +217,25 @@ class LayoutSearch:
                 totals = [total + cost for total, cost in zip(totals, costs, strict=True)]
         least = min(range(len(rules)), key=totals.__getitem__)
         return wholes[least], rules[least]
+
+    def _moved_us(self, whole: Agreement) -> float:
+        """What copies take, and operators between orders: the smaller part of what they have is moved to the other one.
+
+        What comes into the network and leaves it is not counted, which lies as ONNX has it under every rule.
+        """
+        found = 0.0
+        for copy in whole.copies:
+            found += PER_NEST_US + self.network.tensors[copy.tensor].nbytes / BYTES_PER_US
+        outside = {*self.network.inputs, *self.network.outputs, *self.network.constants}
+        for node in self.network.nodes:
+            nbytes = Counter[Form]()
+            for name in {*node.inputs, *node.outputs} & self.alternatives.keys() - outside:
+                number = whole.read.get((node.name, name), whole.written[name])
+                layout = self.alternatives[name][number]
+                nbytes[() if layout.is_plain else layout.dims] += self.network.tensors[name].nbytes
+            if len(nbytes) > 1:
+                found += (nbytes.total() - max(nbytes.values())) / BYTES_PER_US
+        return found
 
     def _hoped(self, scheduler: Scheduler) -> Agreement:
         """The cheapest whole by hopeful costs; what takes most of it is estimated first, while there is time."""
