@@ -141,7 +141,7 @@ class Layer:
     def gate(self, at: int, name: str = "acc", first: int = 0) -> str:
         """What decides gate number `at`: the products of the input and of the state, `name`, from gate `first` on."""
         column = affine(J, 1, shift=(first - at) * self.size)
-        return f"{self.given(at)} + {self.summed.format(acc=element(name, [B, column]), n=column)}"
+        return f"{self.given(at)} + {self.summed.format(acc=element(name, [B, column]), n=column, b=B)}"
 
     def peephole(self, at: int) -> str:
         """The product of the cell and its weight for gate number `at` of i, o, f; nothing without such weights."""
