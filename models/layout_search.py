@@ -20,6 +20,7 @@ only what was tried goes on.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -86,8 +87,9 @@ class Known:
 class LayoutSearch:
     """A guide for the scheduler of a network's tasks (`search.tuning.scheduler.Guide`).
 
-    With `prefers` it starts as that rule has the tensors, and keeps to it.  What is stored of `earlier`, a choice of an
-    earlier run, is known from the start.
+    With `prefers` it starts as that rule has the tensors, and keeps to it; `is_short` says that there is no time to
+    measure another rule than the one that it starts with.  What is stored of `earlier`, a choice of an earlier run, is
+    known from the start.
     """
 
     def __init__(
@@ -97,14 +99,16 @@ class LayoutSearch:
         target: Target,
         prefers: Prefers | None = None,
         earlier: Chosen | None = None,
+        is_short: bool = False,
     ) -> None:
-        self.network, self.alternatives, self.target, self.prefers = network, alternatives, target, prefers
+        self.network, self.alternatives, self.target = network, alternatives, target
         self.tables = CostTables(network, alternatives, target)
         self.earlier = None if earlier is None else earlier.among(alternatives, self.tables.as_given)
         self._known: dict[tuple[Kind, Combination], Known] = {}
         self._shares: dict[tuple[str, ...], Share] = {}
         self._estimating, self._revisions = 0.0, 0
-        self.start = self._likely_start() if prefers is None else self.tables.under_rule(prefers)
+        self.start, rule = self._likely_start() if prefers is None else (self.tables.under_rule(prefers), prefers)
+        self.prefers = rule if is_short else prefers
         self.base = dict(self.tables.chosen(self.start))
 
     @property
@@ -193,27 +197,25 @@ class LayoutSearch:
                 },
             )
 
-    def _likely_start(self) -> Agreement:
+    def _likely_start(self) -> tuple[Agreement, Prefers]:
         """The rule for all tensors under which the operators with most work take least, as the estimate has it.
 
-        Where a deadline (`ir.deadline`) comes before that is known, everything lies as ONNX has it.
+        Those operators count that are estimated by a deadline (`ir.deadline`); without any all lies as ONNX has it.
         """
         as_given = self.tables.as_given
-        wholes = [as_given, *(self.tables.under_rule(prefers) for _, prefers in self._rules())]
+        rules: list[Prefers] = [{name: [0] for name, some in self.alternatives.items() if len(some) > 1}]
+        rules += [prefers for _, prefers in self._rules()]
+        wholes = [as_given, *map(self.tables.under_rule, rules[1:])]
         counts = Counter(self.tables.chosen(as_given))
         work = {kind: n * self._task(kind, layouts).work.flops for (kind, layouts), n in counts.items()}
-        heavy = sorted(work, key=lambda kind: -work[kind])[:HEAVY]
-        if len(wholes) == 1 or not heavy:
-            return as_given
-
-        def cost(whole: Agreement) -> float:
-            chosen = Counter(at for at in self.tables.chosen(whole) if at[0] in heavy)
-            return sum(n * self._estimated_us(*at) for at, n in chosen.items())
-
-        try:
-            return min(wholes, key=cost)
-        except OutOfTime:
-            return as_given
+        totals = [0.0 for _ in rules]
+        with contextlib.suppress(OutOfTime):
+            for kind in sorted(work, key=lambda kind: -work[kind])[:HEAVY] if len(rules) > 1 else ():
+                chosen = (Counter(at for at in self.tables.chosen(whole) if at[0] == kind) for whole in wholes)
+                costs = [sum(n * self._estimated_us(*at) for at, n in found.items()) for found in chosen]
+                totals = [total + cost for total, cost in zip(totals, costs, strict=True)]
+        least = min(range(len(rules)), key=totals.__getitem__)
+        return wholes[least], rules[least]
 
     def _hoped(self, scheduler: Scheduler) -> Agreement:
         """The cheapest whole by hopeful costs; what takes most of it is estimated first, while there is time."""
@@ -354,9 +356,12 @@ class LayoutSearch:
             return UNKNOWN_US
         bare = tuple(layout.without_halo for layout in layouts)
         if bare != layouts:
-            halos = sum(layout.has_halo for layout in layouts[: kind.reads])
-            filled = sum(_nbytes(kind, k, layout) for k, layout in enumerate(layouts) if k >= kind.reads)
-            filled -= sum(_nbytes(kind, k, layout) for k, layout in enumerate(bare) if k >= kind.reads)
+            halos = sum(layout.has_halo and layout.promises for layout in layouts[: kind.reads])
+            filled = sum(
+                _nbytes(kind, k, layout) - _nbytes(kind, k, bare[k])
+                for k, layout in enumerate(layouts)
+                if k >= kind.reads and layout.promises
+            )
             return price(kind, bare) * carried**halos + filled / FILLED_PER_US
         near = [one for one in map(grid.uniform, (layout.dims for layout in layouts)) if one != layouts]
         if all(one == base for one in near):  # the same for all tensors

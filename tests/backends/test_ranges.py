@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from ranged_programs import program
 
 import stridesmith as ss
 from stridesmith.backends.lower import LoweringError, lower, lowering_steps
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.expr import Var
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, If, walk_stmts
@@ -283,3 +285,35 @@ def rows(a: T.handle, b: T.handle, c: T.handle):
             kernel(np.ones((3, 2), np.float32), np.ones((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"axis 0 of `B` must be m = 4, where m = 4 by axis 1 of `A`"):
         kernel(np.ones((3, 4), np.float32), np.ones((5, 3), np.float32))
+
+
+def test_rows_of_an_unknown_stride_share_addresses_and_masks() -> None:
+    """Lanes are compared in 32 bits, in a whole tile once for all rows, and a row is a multiple of the stride away."""
+    func = ss.workload("depthwise_conv2d", c=2, h=(16, 128), w=(16, 128)).func
+    sch = Schedule(func)
+    sch.compute_inline("pad")
+    n, c, oh, ow, kh, kw = sch.get_loops("conv")
+    (oh0, oh1), (ow0, ow1) = sch.split(oh, [None, 4]), sch.split(ow, [None, 16])
+    sch.reorder(n, c, oh0, ow0, kw, kh, oh1, ow1)
+    sch.cache_write("conv", 0, "local")
+    sch.reverse_compute_at("y_local", ow0)
+    sch.decompose_reduction("conv", kw)
+    for loop in (oh1, f"{oh1}_init"):
+        sch.unroll(loop)
+        sch.annotate(loop, "peel", True)
+    for loop in (ow1, f"{ow1}_init", sch.get_loops("y_local")[-1]):
+        sch.vectorize(sch.split(loop, [None, 16])[1] if loop.startswith("y_local") else loop)
+    for loop in (ow1, f"{ow1}_init"):
+        sch.annotate(loop, "peel", True)
+        sch.annotate(loop, "mask", True)
+    sch.unroll(kh)
+    text = generate(lower(sch.func, AVX512), AVX512)
+    assert "x i64>" not in text, [line for line in text.splitlines() if "x i64>" in line][:3]
+    assert len(re.findall(r"icmp \w+ <16 x i32>", text)) < 20
+    kernel = ss.build(sch.func, "cpu")
+    rng = np.random.default_rng(0)
+    for h, w in ((16, 16), (17, 31), (18, 33), (19, 47), (128, 100)):
+        x, weights = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((1, 2, h, w), (2, 3, 3)))
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        parts = [padded[:, :, a : a + h, b : b + w] * weights[None, :, a, b, None, None] for a, b in np.ndindex(3, 3)]
+        np.testing.assert_allclose(kernel(x, weights), sum(parts), rtol=1e-4, atol=1e-5)

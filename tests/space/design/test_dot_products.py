@@ -33,6 +33,7 @@ SHAPES = {
     "rows": ("matmul", {"m": 9, "n": 20, "k": 48, "transpose_b": 1}),
     "image": ("conv2d", {"ci": 8, "h": 7, "w": 9, "co": 20, "k": 3, "pad": 1}),
     "strided": ("conv2d", {"ci": 7, "h": 7, "w": 9, "co": 20, "k": 2, "stride": 2}),
+    "colours": ("conv2d", {"ci": 3, "h": 9, "w": 9, "co": 20, "k": 3, "stride": 2, "pad": 1}),
 }
 
 
