@@ -73,6 +73,7 @@ class Layer:
     before: list[Operator] = field(default_factory=list)
     scratch: list[str] = field(default_factory=list)
     blocks: list[str] = field(default_factory=list)
+    summed: str = "{acc}"
 
     @property
     def types(self) -> Precision:
@@ -137,9 +138,10 @@ class Layer:
             column = f"vd * {self.rows} + {column}"
         return element("g", ["vs", B, column])
 
-    def gate(self, at: int, summed: str = "acc", first: int = 0) -> str:
-        """What decides gate number `at`: the product of the input, and `summed`, which begins with gate `first`."""
-        return f"{self.given(at)} + {element(summed, [B, affine(J, 1, shift=(first - at) * self.size)])}"
+    def gate(self, at: int, name: str = "acc", first: int = 0) -> str:
+        """What decides gate number `at`: the products of the input and of the state, `name`, from gate `first` on."""
+        column = affine(J, 1, shift=(first - at) * self.size)
+        return f"{self.given(at)} + {self.summed.format(acc=element(name, [B, column]), n=column, b=B)}"
 
     def peephole(self, at: int) -> str:
         """The product of the cell and its weight for gate number `at` of i, o, f; nothing without such weights."""
