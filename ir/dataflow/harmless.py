@@ -120,9 +120,8 @@ def _outside(change: Change) -> Harm | None:
         point = violations(_evaluated(change, access), inside).first()
         if point is not None:
             verb = "write" if access.is_write else "read"
-            return Harm(
-                f"the body would {verb} {element_text(access, change.statement, point)}, outside of its shape", point
-            )
+            room = f"outside of its shape, where `transform_layout` of `{buffer.name}` could make room"
+            return Harm(f"the body would {verb} {element_text(access, change.statement, point)}, {room}", point)
     return None
 
 

@@ -169,6 +169,14 @@ def test_trials_count_what_was_sent_to_a_builder(world: World) -> None:
     assert "crash:SIGSEGV" in statuses
 
 
+def test_a_run_without_a_result_quotes_the_most_frequent_failure(world: World) -> None:
+    """What most of its candidates failed with stands in the message, with how often."""
+    no = Failed(status="build_error", message="no such lane")
+    world.executor.build_faults = dict.fromkeys(range(40), no) | {3: Failed(status="build_error", message="odd")}
+    with pytest.raises(NoSchedule, match=r"none was valid .*; most often, [4-9] times, since no such lane"):
+        world.run(trials=8)
+
+
 def test_refused_candidates_are_counted_apart(world: World) -> None:
     """What the schedule refuses goes to no builder, is no trial, and is remembered."""
     world.use(fake_executor.space(lambda choice: choice[synthetic.PLACE] == 0))
