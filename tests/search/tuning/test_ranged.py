@@ -178,7 +178,7 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
         a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, 16), (16, 32)))
         np.testing.assert_array_equal(kernel(a, b), a @ b)
         np.testing.assert_array_equal(kernel(a, b), a @ b)
-    with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65 by axis 0 of `a`"):
+    with pytest.raises(ValueError, match="is only for `m <= 64`, but m = 65, from axis 0 of `a`"):
         kernel(np.zeros((65, 16), np.float32), b)
     assert ss.replay(record, db=db).verified
     shown = texts(record, compiled=True)
@@ -236,3 +236,14 @@ def test_what_is_proven_of_a_part_runs_there(tmp_path: Path) -> None:
         x = np.random.default_rng(cols).uniform(-1, 1, (4, cols)).astype(np.float32)
         np.testing.assert_allclose(kernel(x), work.at({"cols": cols}).reference({"x": x})["y"], rtol=1e-5)
     assert record.verified
+
+
+def test_threads_share_the_loop_that_has_enough_iterations() -> None:
+    """Of two loops of unknown extents one is shared: the outer one, unless it is too short for all threads."""
+    two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
+    for rows, shared in ((4, "j"), (16, "i")):
+        shape = two.at({"m": rows, "n": 32})
+        both = Schedule(shape.func)
+        both.parallel(both.fuse("i", "j"))
+        made = general(both.trace.to_json(), shape.func, two.func, Target(threads=4)).func.script()
+        assert f"for {shared} in T.parallel" in made
