@@ -99,7 +99,8 @@ class Record(BaseModel):
     same run with which it took turns, so that they compare with those of that
     run alone.  `verified` says that this machine compared its results with the
     reference.  `choice` holds decision indices of `sketch` under
-    `space_version`; replay reads `trace` alone.
+    `space_version`; replay reads `trace` alone, a list that is JSON; its text is
+    ``ss.Trace.from_json(record.trace).script()``.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, validate_assignment=False, frozen=True)

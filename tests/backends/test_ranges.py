@@ -74,8 +74,8 @@ def test_wrong_calls_are_one_sentence() -> None:
     kernel = built(lambda s: None)
     a, b = np.zeros((5, 32), np.float32), np.zeros((8, 32), np.float32)
     wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
-        ((np.zeros((65, 32), np.float32), 2, b), ValueError, "takes what meets `n <= 64` alone, but n = 65 by axis 0"),
-        ((np.zeros((0, 32), np.float32), 2, b), ValueError, "takes what meets `1 <= n` alone, but n = 0"),
+        ((np.zeros((65, 32), np.float32), 2, b), ValueError, "is only for `n <= 64`, but n = 65, from axis 0"),
+        ((np.zeros((0, 32), np.float32), 2, b), ValueError, "is only for `1 <= n`, but n = 0"),
         ((a, 3, b), ValueError, "axis 0 of `B` must be m * 4 = 12, where m = 3, but the array has (8, 32)"),
         ((a, -2, b), ValueError, "axis 0 of `B` must be m * 4 = -8"),
         ((a[:, :31].copy(), 2, b), ValueError, "axis 1 of `A` must be 32"),
@@ -86,7 +86,7 @@ def test_wrong_calls_are_one_sentence() -> None:
         with pytest.raises(kind) as refused:
             kernel(*args)
         assert message in str(refused.value)
-    with pytest.raises(ValueError, match=r"axis 0 of `C` must be n = 5, where n = 5 by axis 0 of `A`"):
+    with pytest.raises(ValueError, match=r"axis 0 of `C` must be n = 5, where n = 5, from axis 0 of `A`"):
         kernel(a, 2, b, out=np.zeros((6, 8), np.float32))
 
 
@@ -130,7 +130,7 @@ def test_a_shape_that_comes_again_is_called_as_one_of_its_own() -> None:
     assert kernel.time(a, b, seconds=0.01).latency_us > 0
     with pytest.raises(ss.UsageError, match="has the integers m, but got q"):
         kernel.at(q=1)
-    with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65"):
+    with pytest.raises(ValueError, match="is only for `m <= 64`, but m = 65"):
         kernel.at(m=65)
 
 
@@ -245,10 +245,15 @@ def test_calls_of_all_shapes_are_direct(monkeypatch: pytest.MonkeyPatch) -> None
             assert (kernel(a, b) == 4 * m).all() and kernel(a, b).shape == (m, 8)
     a = np.ones((6, 4), np.float32)
     wrong: list[tuple[tuple[Any, ...], Any, type[Exception], str]] = [
-        ((a, b), np.zeros((4, 8), np.float32), ValueError, "axis 0 of `c` must be m = 6, where m = 6 by axis 0 of `a`"),
-        ((a[:3].copy(), b), None, ValueError, "takes what meets `m % 2 == 0` alone, but m = 3 by axis 0 of `a`"),
-        ((np.ones((66, 4), np.float32), b), None, ValueError, "takes what meets `m <= 64` alone, but m = 66"),
-        ((np.ones((0, 4), np.float32), b), None, ValueError, "alone, but m = 0 by axis 0 of `a`"),
+        (
+            (a, b),
+            np.zeros((4, 8), np.float32),
+            ValueError,
+            "axis 0 of `c` must be m = 6, where m = 6, from axis 0 of `a`",
+        ),
+        ((a[:3].copy(), b), None, ValueError, "is only for `m % 2 == 0`, but m = 3, from axis 0 of `a`"),
+        ((np.ones((66, 4), np.float32), b), None, ValueError, "is only for `m <= 64`, but m = 66"),
+        ((np.ones((0, 4), np.float32), b), None, ValueError, "`, but m = 0, from axis 0 of `a`"),
         ((a, np.ones((4, 9), np.float32)), None, ValueError, "axis 1 of `b` must be 8"),
         ((a, b.astype(np.float64)), None, TypeError, "`b` must have dtype float32"),
         ((a, b), np.lib.stride_tricks.as_strided(a, (6, 8), (0, 0)), ValueError, "must be C-contiguous"),
@@ -282,9 +287,9 @@ def rows(a: T.handle, b: T.handle, c: T.handle):
         a, b = np.ones((n, m), np.float32), np.ones((m, n), np.float32)
         assert (kernel(a, b) == 2).all() and kernel(a, b).shape == (n,)
     for _ in range(2):
-        with pytest.raises(ValueError, match="takes what meets `n <= m` alone, but m = 2 by axis 1 of `A` and n = 3"):
+        with pytest.raises(ValueError, match="is only for `n <= m`, but m = 2, from axis 1 of `A` and n = 3"):
             kernel(np.ones((3, 2), np.float32), np.ones((2, 3), np.float32))
-    with pytest.raises(ValueError, match=r"axis 0 of `B` must be m = 4, where m = 4 by axis 1 of `A`"):
+    with pytest.raises(ValueError, match=r"axis 0 of `B` must be m = 4, where m = 4, from axis 1 of `A`"):
         kernel(np.ones((3, 4), np.float32), np.ones((5, 3), np.float32))
 
 

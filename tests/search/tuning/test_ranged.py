@@ -178,7 +178,7 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
         a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, 16), (16, 32)))
         np.testing.assert_array_equal(kernel(a, b), a @ b)
         np.testing.assert_array_equal(kernel(a, b), a @ b)
-    with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65 by axis 0 of `a`"):
+    with pytest.raises(ValueError, match="is only for `m <= 64`, but m = 65, from axis 0 of `a`"):
         kernel(np.zeros((65, 16), np.float32), b)
     assert ss.replay(record, db=db).verified
     shown = texts(record, compiled=True)
