@@ -212,12 +212,12 @@ def compile(
         if (precision, fallback) != ("float32", "reference"):
             raise UsageError("a model of free sizes is compiled in float32, with programs for all of its operators")
         device = Device.here(target, threads)
-        network = api.network_of(source, device, api.FreeSizes(ranges, inputs or {}, values or {}))
+        free = api.network_of(source, device, api.FreeSizes(ranges, inputs or {}, values or {}))
         if seconds:
             state = State(f"tuning {_shown(source)} for {target}", limit_seconds=seconds, started=begun)
             with watching(progress, state, emit) as told:
-                tuning.tune_network(network, device, seconds, db=db, seed=seed, emit=told)
-        return api.compiled(network, device, db)
+                tuning.tune_network(free, device, seconds, db=db, seed=seed, emit=told)
+        return api.compiled(free, device, db)
     from ..models.api import Reading, compiled, read_as
     from ..models.inputs import Given
     from ..models.tuning import tune_network

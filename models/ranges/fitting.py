@@ -96,11 +96,13 @@ def _of_several(values: Numbers, points: Mapping[str, Numbers]) -> Expr | None:
     if len(values) > len(names) + 1:
         matrix = np.stack([*points.values(), np.ones(len(values), np.int64)], axis=1).astype(float)
         is_told = np.linalg.matrix_rank(matrix) > len(names)
-        found = np.round(np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]).astype(np.int64)
+        solved: NDArray[np.float64] = np.asarray(np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0])
+        factors = [int(number) for number in np.round(solved)]
+        found = np.asarray(factors, np.int64)
         if is_told and np.array_equal(matrix.astype(np.int64) @ found, values):
-            total: Expr = Const(int(found[-1]))
-            for name, factor in zip(names, found, strict=False):
-                total = binary("+", binary("*", Var(name), int(factor)), total) if factor else total
+            total: Expr = Const(factors[-1])
+            for name, factor in zip(names, factors, strict=False):
+                total = binary("+", binary("*", Var(name), factor), total) if factor else total
             return total
     for count in range(1, len(names) + 1):
         for chosen in combinations(names, count):

@@ -94,10 +94,10 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
         kernel_cache.store(questions[number], found)
         replies[number] = found
     made: dict[str, Kernel] = {}
-    for item, record, reply in zip(tasks, records, replies, strict=True):
-        assert isinstance(reply, Built)
-        origin: Origin = "tuned" if record else "estimated" if reply.trace else "untuned"
-        kernel = Kernel(item.task, reply.kernel, origin, record, reply.trace)
+    for item, record, built in zip(tasks, records, replies, strict=True):
+        assert isinstance(built, Built)
+        origin: Origin = "tuned" if record else "estimated" if built.trace else "untuned"
+        kernel = Kernel(item.task, built.kernel, origin, record, built.trace)
         made.update((node.name, kernel) for node in item.operators)
     return made
 

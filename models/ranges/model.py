@@ -98,8 +98,7 @@ class RangedModel:
             arrays = _in_order(inputs[0], self.network.inputs, "input")
             given = None if out is None else _in_order(out, names, "output")
             return dict(zip(names, self._called(arrays, given), strict=True))
-        given = out if out is None or isinstance(out, (list, tuple)) else (out,)
-        results = self._called(inputs, given)
+        results = self._called(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
         return results[0] if len(results) == 1 else results
 
     def _called(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> tuple[Array, ...]:

@@ -181,8 +181,8 @@ def _generalised(
     constants = _constants(networks)
     for name in first.inputs:
         told = shapes.get(name, first.tensors[name].shape)
-        extents = tuple(Var(e) if isinstance(e, str) else int(e) for e in told)
-        tensors[name] = RangedTensor(name, extents, first.tensors[name].dtype)
+        given_extents: Shape = tuple(Var(e) if isinstance(e, str) else int(e) for e in told)
+        tensors[name] = RangedTensor(name, given_extents, first.tensors[name].dtype)
     for name, array in constants.items():
         tensors[name] = RangedTensor(name, array.shape, first.tensors[name].dtype)
     nodes: list[RangedOperator] = []

@@ -77,7 +77,7 @@ def expected(made: ModelProto, arrays: dict[str, np.ndarray]) -> list[np.ndarray
 
 
 IMAGES = {"H": (16, 64, 4), "W": (17, 60)}
-NETWORKS = {
+NETWORKS: dict[str, Any] = {
     "perceptron": (perceptron, {"n": (1, 33)}, [(n, 12) for n in (1, 2, 7, 16, 33)]),
     "images": (images, IMAGES, [(1, 3, 16, 17), (1, 3, 64, 60), (1, 3, 28, 31), (1, 3, 40, 58)]),
     "attention": (attention, {"s": (1, 64)}, [(1, s, 16) for s in (1, 2, 3, 31, 32, 64)]),
