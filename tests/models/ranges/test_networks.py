@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,15 @@ def test_networks_that_are_not_one_for_all_sizes_are_refused() -> None:
         network_of(cut, target, FreeSizes({"n": (2, 40)}))
     text = model([node("Det", "x", "y")], {"x": ("n", 3, 3)})
     network_of(text, target, FreeSizes({"n": (1, 4)}))
+
+
+def test_what_a_search_finds_is_used_from_then_on(tmp_path: Path) -> None:
+    """A record of all sizes for each program, which a later call without seconds takes."""
+    made = model([node("MatMul", "x a", "h"), node("Relu", "h", "y")], {"x": ("n", 12)}, {"a": normal(12, 20)})
+    db = str(tmp_path / "records.db")
+    ss.compile(made, ranges={"n": (1, 33)}, seconds=8, db=db, progress=False)
+    run = ss.compile(made, ranges={"n": (1, 33)}, db=db)
+    assert [kernel.origin for kernel in run.kernels.values()] == ["tuned"]
+    for rows in (1, 17, 33):
+        x = normal(rows, 12)
+        np.testing.assert_allclose(run(x), expected(made, {"x": x})[0], rtol=1e-4, atol=1e-4)
