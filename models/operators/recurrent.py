@@ -10,7 +10,7 @@ What a layer makes of its input alone is one product over all steps; a loop over
 
 A step is a block of its own, whose iterator over time is opaque: its order is kept.  A direction that runs backwards
 counts its steps from the end.  Of a sequence that is shorter than others the state stays as it is from its end on, or
-up to there where it runs backwards, and its results there are 0.
+up to there where it runs backwards, and its results there are 0; of a sequence without steps the last state is 0, too.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Layer:
     before: list[Operator] = field(default_factory=list)
     scratch: list[str] = field(default_factory=list)
     blocks: list[str] = field(default_factory=list)
+    summed: str = "{acc}"
 
     @property
     def types(self) -> Precision:
@@ -137,9 +138,10 @@ class Layer:
             column = f"vd * {self.rows} + {column}"
         return element("g", ["vs", B, column])
 
-    def gate(self, at: int, summed: str = "acc", first: int = 0) -> str:
-        """What decides gate number `at`: the product of the input, and `summed`, which begins with gate `first`."""
-        return f"{self.given(at)} + {element(summed, [B, affine(J, 1, shift=(first - at) * self.size)])}"
+    def gate(self, at: int, name: str = "acc", first: int = 0) -> str:
+        """What decides gate number `at`: the products of the input and of the state, `name`, from gate `first` on."""
+        column = affine(J, 1, shift=(first - at) * self.size)
+        return f"{self.given(at)} + {self.summed.format(acc=element(name, [B, column]), n=column, b=B)}"
 
     def peephole(self, at: int) -> str:
         """The product of the cell and its weight for gate number `at` of i, o, f; nothing without such weights."""
@@ -203,7 +205,11 @@ class Layer:
             self.made.add(name, axes, f"{inside} = {self.number(0)}")
             return
         other = element(outside, [b, d, j] if self.is_batch_first else [d, b, j])
-        text = f"{other} = {self.types.narrow(inside)}" if writes else f"{inside} = {self.types.widen(other)}"
+        last, known = inside, self.site.constant(LENGTHS)
+        if self.is_ragged and (known is None or not known.all()):  # of no steps, as ONNX Runtime has it
+            steps, none = element("lengths", [b]), literal(0, self.site.dtype(LENGTHS))
+            last = f"T.Select({steps} > {none}, {inside}, {self.number(0)})"
+        text = f"{other} = {self.types.narrow(last)}" if writes else f"{inside} = {self.types.widen(other)}"
         self.made.add(name, axes, text)
 
     def loop(self) -> None:

@@ -5,8 +5,8 @@ an LSTM with another product::
 
     scale = (hi - lo) / 255, or 1 where that is 0         zero = round(-lo / scale)
     q[b, k] = clip(round(h[b, k] / scale) + zero, 0, 255)
-    total[b, n] = sum_k q[b, k] r[n, k]                                            a product of bytes
-    acc[b, n] = (total[b, n] - zero sums[n] - z rows[b]) * (scale * r_scale[n])
+    acc[b, n] = sum_k q[b, k] r[n, k]                                              a product of bytes
+    (acc[b, n] - zero sums[n] - z rows[b]) * (scale * r_scale[n])                  that of the state with the weights
 
 where ``sums[n] = sum_k (r[n, k] - z)`` and ``rows[b] = sum_k q[b, k]``, for weights that are counted from z.
 """
@@ -19,7 +19,7 @@ from ...space.workloads.precision import Precision, plain
 from ...space.workloads.text import Program, block, element, literal
 from .graph import OWN_DOMAIN
 from .integers import in_steps
-from .recurrent import LSTM_ACTIVATIONS, Layer, R, X, activations, lstm
+from .recurrent import LSTM_ACTIVATIONS, B, Layer, R, X, activations, lstm
 from .site import Builder, Built, Site
 
 SCALES, SUMS, ZEROS = 8, 9, 10
@@ -77,11 +77,11 @@ def _quantised_state(layer: Layer) -> None:
 
 
 def _product(layer: Layer) -> None:
-    """Append ``acc``, what the quantised state makes of the weights, to a step."""
-    layer.alloc("total", (layer.batch, layer.rows), INT)
+    """Append the product of bytes to a step, and say what it stands for."""
+    layer.alloc("acc", (layer.batch, layer.rows), INT)
     axes = [("b_product", layer.batch, "S"), ("n_product", layer.rows, "S"), ("k_product", layer.size, "R")]
     b, n, k = (f"v{axis}" for axis, _, _ in axes)
-    target, factor = element("total", [b, n]), Precision("uint8", INT, INT).widen(element("q", [b, k]))
+    target, factor = element("acc", [b, n]), Precision("uint8", INT, INT).widen(element("q", [b, k]))
     update = f"{target} = {target} + {factor} * T.Cast('{INT}', {element('r', [layer.d, n, k])})"
     layer.blocks.append(block("product", axes, update, f"{target} = {literal(0, INT)}"))
     if layer.site.has(ZEROS):
@@ -89,14 +89,10 @@ def _product(layer: Layer) -> None:
         update = f"rows[vb_rows] = rows[vb_rows] + T.Cast('{INT}', {element('q', ['vb_rows', 'vk_rows'])})"
         over = [("b_rows", layer.batch, "S"), ("k_rows", layer.size, "R")]
         layer.blocks.append(block("rows", over, update, f"rows[vb_rows] = {literal(0, INT)}"))
-    layer.alloc("acc", (layer.batch, layer.rows))
-    b, n = "vb_acc", "vn_acc"
-    apart = f"{element('total', [b, n])} - zero[0] * {element('sums', [layer.d, n])}"
+    apart = f"{{acc}} - zero[0] * {element('sums', [layer.d, '{n}'])}"
     if layer.site.has(ZEROS):
-        apart += f" - {element('z', [layer.d])} * rows[{b}]"
-    value = f"T.Cast('{TYPE}', {apart}) * (scale[0] * {element('r_scale', [layer.d, n])})"
-    over = [("b_acc", layer.batch, "S"), ("n_acc", layer.rows, "S")]
-    layer.blocks.append(block("acc", over, f"{element('acc', [b, n])} = {value}"))
+        apart += f" - {element('z', [layer.d])} * {element('rows', [B])}"
+    layer.summed = f"T.Cast('{TYPE}', {apart}) * (scale[0] * {element('r_scale', [layer.d, '{n}'])})"
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {(OWN_DOMAIN, "LSTMOfBytes"): _lstm}
