@@ -13,7 +13,7 @@ alone with ``--table``, all that the folder has of the seed is told: geometric m
 families, and each row below 0.8 with what limits it.  ``--spaces`` draws the operators and counts their candidates.
 
 ``--dtype int8`` and ``--dtype bfloat16`` take the first convolutions and products of the seed, as many as
-``--rows 0:N`` says, against ONNX Runtime, OpenVINO and PyTorch (`league_types.py`).
+``--rows 0:N`` says, against ONNX Runtime, OpenVINO and PyTorch (`league_types.py`; in bytes `peer_torch_bytes.py`).
 
 Seeds below 100 are for development: what the rules were made for is no measure of them.
 """
@@ -305,7 +305,7 @@ def main() -> None:
     if arguments.seed < DEVELOPMENT:
         print(warning(arguments.seed))
     if arguments.dtype:
-        peers = {"int8": ["onnxruntime", "openvino"], "bfloat16": ["openvino", "torch"]}[arguments.dtype]
+        peers = {"int8": ["onnxruntime", "openvino", "torch"], "bfloat16": ["openvino", "torch"]}[arguments.dtype]
         arguments.precision = "bfloat16" if arguments.dtype == "bfloat16" else ""
         arguments.peers, arguments.patience, arguments.eager = peers, PATIENCE_SECONDS, True
         arguments.out.mkdir(parents=True, exist_ok=True)

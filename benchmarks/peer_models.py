@@ -86,18 +86,25 @@ def openvino_model(job: Job, threads: int) -> Forms:
 
 
 def torch_model(job: Job, threads: int) -> Forms:
-    """PyTorch's operators in the order of the file: eager, and unless the job says otherwise with frozen weights."""
+    """PyTorch's operators in the order of the file: eager, and unless the job says otherwise with frozen weights.
+
+    One operator between quantised tensors has forms of its own.
+    """
     import onnx
     import torch
     import torch._inductor.config as inductor
+    from peer_torch_bytes import byte_forms, is_of_bytes
     from peer_torch_models import Straight
 
     torch.set_num_threads(threads)
     inductor.freezing = True
     narrow = job["precision"] == "bfloat16"
     given = {name: torch.from_numpy(array) for name, array in inputs_of(job).items()}
+    if is_of_bytes(model := onnx.load(job["model"])):
+        with torch.inference_mode():
+            return byte_forms(model, *given.values())
     with torch.inference_mode():
-        module = Straight(onnx.load(job["model"]), given).eval()
+        module = Straight(model, given).eval()
 
     def form(call: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:

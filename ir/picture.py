@@ -65,7 +65,10 @@ def layout_picture(
     """
     change = make_change(Buffer(name, tuple(shape)), index_map, pad_value, physical_shape)
     if change.new.size > LARGEST:
-        raise ValueError(f"a picture shows at most {LARGEST} elements, but {name} has {change.new.size}")
+        raise ValueError(
+            f"a picture shows at most {LARGEST} elements, but {name} has {change.new.size}; draw a smaller buffer "
+            f"in the same layout"
+        )
     heading = title or f"{name}[{', '.join(map(str, shape))}] by {change.index_map.text}"
     return _Drawing(change, cells(change)).svg(heading)
 

@@ -123,14 +123,14 @@ def values_of(func: PrimFunc, shapes: Mapping[str, Sequence[int]], scalars: Mapp
     for cond in preconditions(func):
         if not valued(cond, values):
             names = _origin(cond, values, given_by)
-            raise WrongSizes(f"`{func.name}` takes what meets `{expr_text(uncast(cond))}` alone, but {names}")
+            raise WrongSizes(f"`{func.name}` is only for `{expr_text(uncast(cond))}`, but {names}")
     return values
 
 
 def _origin(expr: Expr, values: Values, given_by: Mapping[Var, str]) -> str:
-    """``n = 5 by axis 0 of `A```."""
+    """``n = 5, from axis 0 of `A```."""
     used = sorted(free_variables(expr), key=lambda v: v.name)
-    return " and ".join(f"{v.name} = {values[v]}" + (f" by {given_by[v]}" if v in given_by else "") for v in used)
+    return " and ".join(f"{v.name} = {values[v]}" + (f", from {given_by[v]}" if v in given_by else "") for v in used)
 
 
 def valued(expr: Extent, values: Values) -> int:

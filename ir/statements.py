@@ -29,7 +29,7 @@ derived, never stored.  Loops start at 0 and step by 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -174,6 +174,10 @@ class Opaque(Stmt):
             if self.name in NAMING and len(named) > 1
             else (named[0] if self.name in NAMING and named else self.name)
         )
+
+    def without_result(self) -> Opaque:
+        """The call, whose value nothing takes; that of `target` is the last of `writes`."""
+        return self if self.target is None else replace(self, target=None, writes=self.writes[:-1])
 
 
 NAMING = ("call_extern", "call_packed", "call_cpacked", "call_pure_extern")

@@ -11,23 +11,24 @@ smallest tensors have fewer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from ..errors import ProgramError
 from ..ir import dtypes
+from ..ir.arith.simplify import simplify
 from ..ir.caches import cached
-from ..ir.expr import Load
+from ..ir.expr import Const, Load, as_int
 from ..ir.layout.layout import Layout
 from ..ir.node import walk
-from ..ir.stmt import PrimFunc
+from ..ir.stmt import PrimFunc, Store
 from ..ir.target import Target
 from ..space.design import layouts as families
 from ..space.design.program import Anchor, Operand, anchors
 from ..space.design.structure import Structure, structures
 from ..space.schedule import Schedule
-from ..space.tree import block_stores, find_block
+from ..space.tree import block_stores, find_block, leaf_blocks
 from .borders import borders, numbers_outside_of
 from .edges import host_tensors
 from .kinds import tensors_of
@@ -82,10 +83,61 @@ def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str
     found = {
         name: (Layout.plain(tensor.shape),)
         if name in fixed
-        else _chosen(tensor.shape, users[name], target.vector_lanes(tensor.dtype), most)
+        else _chosen(tensor.shape, users[name], min(map(target.vector_lanes, (tensor.dtype, "float32"))), most)
         for name, tensor in network.tensors.items()
     }
-    return _thinned(network, found)
+    return _thinned(network, _with_slots(network, found, fixed))
+
+
+def _with_slots(
+    network: Network, found: dict[str, tuple[Layout, ...]], fixed: Collection[str]
+) -> dict[str, tuple[Layout, ...]]:
+    """The alternatives with slots: layouts in which parts of a concatenation are computed where the whole has them.
+
+    A part has the order of the whole, and room for the other parts in front and behind, which is nothing that it may
+    touch.  As ONNX has it the parts lie there anyway, or far apart, so that other orders alone have slots.
+    """
+    found = dict(found)
+    for node in network.nodes:
+        if not isinstance(node, Operator) or len(node.outputs) != 1 or node.outputs[0] in fixed:
+            continue
+        (whole,), shape = node.outputs, network.tensors[node.outputs[0]].shape
+        orders = [k for k in found[whole][1:] if not k.blocks and not k.has_halo]
+        for source, start in _parts_of(node.func).items():
+            name = node.inputs[source]
+            if name in fixed or any(k.has_halo and k.pad_value is None for k in found[name]):
+                continue
+            dims = {k.dims for k in found[name]}
+            slots = [
+                Layout.of_dims(network.tensors[name].shape, k.dims, start, shape) for k in orders if k.dims in dims
+            ]
+            found[name] += tuple(slots)
+    return found
+
+
+def _parts_of(func: PrimFunc) -> dict[int, tuple[int, ...]]:
+    """The inputs of a concatenation by number, each with the indices of its first element in the result."""
+    *sources, result = func.buffers
+    found: dict[int, tuple[int, ...]] = {}
+    for block in leaf_blocks(func.body):
+        body = block.body
+        if not isinstance(body, Store) or not isinstance(body.value, Load) or body.buffer != result:
+            return {}
+        load = body.value
+        if load.buffer not in sources or len(load.indices) != len(result.shape):
+            return {}
+        apart = [simplify(at - read) for at, read in zip(body.indices, load.indices, strict=True)]
+        if not all(isinstance(k, Const) for k in apart) or sources.index(load.buffer) in found:
+            return {}
+        found[sources.index(load.buffer)] = tuple(as_int(k) for k in apart)
+    return found if len(found) == len(sources) > 1 else {}
+
+
+def whole_rows(some: tuple[Layout, ...]) -> tuple[Layout, ...]:
+    """Of the alternatives of a tensor the order of ONNX and the next one, without blocks and halos, and its slots."""
+    unblocked = [layout for layout in some[1:] if not layout.blocks]
+    next_one = [layout for layout in unblocked if not layout.has_halo][:1]
+    return (some[0], *next_one, *(k for k in unblocked if k.has_halo and k.pad_value is None))
 
 
 def _thinned(network: Network, found: dict[str, tuple[Layout, ...]]) -> dict[str, tuple[Layout, ...]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_PADDING = 64
 """Points of a halo or a block that a layout read from outside may have."""
+MOST_ROOM = 1 << 14
+"""Points that a part of a concatenation may have for the others, in front or behind."""
 ANY = Weights("constant", 0)
 """Where only the program of a kind is asked for, which is the same wherever its constants come from."""
 
@@ -105,7 +107,8 @@ def _layout(data: object) -> Layout:
     except IndexMapError as error:
         raise BadRecord(f"not a layout of a tensor: {error}") from None
     halo = (*found.before, *(e - b for e, b in zip(found.physical_shape, bare, strict=True)))
-    if not all(0 <= n <= 2 * MOST_PADDING for n in halo) or max(found.blocks.values(), default=1) > MOST_PADDING:
+    most = 2 * MOST_PADDING if found.pad_value is not None else MOST_ROOM
+    if not all(0 <= n <= most for n in halo) or max(found.blocks.values(), default=1) > MOST_PADDING:
         raise BadRecord(f"not a layout of a tensor: {data!r:.200}")
     if isinstance(found.pad_value, str) and found.pad_value != "undef":
         raise BadRecord(f"not a layout of a tensor: {data!r:.200}")

@@ -63,9 +63,13 @@ class Kind:
         return all(layouts[read].dims == layouts[written].dims for read, written in self.following)
 
     def is_idle(self, layouts: Combination) -> bool:
-        """Whether nothing is left to do in a combination, either: all lies alike, without padding, and only moves."""
+        """Whether nothing is left to do in a combination, either: all lies alike and only moves, without padding, or
+        parts of one whole are where that has them, with room for the others, which they do not touch.
+        """
+        *parts, whole = layouts
         if not self.may_idle or any(layout.pads for layout in layouts):
-            return False
+            slots = all(k.pad_value is None and k.pads and k.physical_shape == whole.physical_shape for k in parts)
+            return bool(parts) and slots and not whole.pads and bool(moves(self.program(layouts)))
         forms = {layout.dims for layout in layouts}
         return all(layout.is_plain for layout in layouts) or (len(forms) == 1 and bool(moves(self.program(layouts))))
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..errors import DeviceLost, Interrupted, NoSchedule, StorageError, StridesmithError, TemporaryError
 from ..ir.deadline import OutOfTime, look, until
 from ..ir.layout.layout import label_of
-from .alternatives import MOST, alternatives
+from .alternatives import MOST, alternatives, whole_rows
 from .chosen import Chosen, in_layouts, keep, kept
 from .layout_search import LayoutSearch
 from .run.kernels import Kernel, kernels_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 CHOOSING = 0.1
 """The share of what is left then for what layouts there are, and which to begin with."""
 LEAST_EACH = 1.5
-"""Seconds for each task without which there is no choice of layouts: they go to the operators as they are."""
+"""Seconds for each task without which layouts are chosen by the estimate alone, and operators get all of them."""
 MAKING, MAKING_EACH = 0.3, 0.02
 """Seconds that a whole takes from its kernels to its first call, in all and for each operator, on an idle machine."""
 PLACING = 0.3
@@ -152,13 +152,14 @@ def _guide(
     network: Network, target: Target, layouts: Alternatives | None, prefers: Prefers | None, earlier: Chosen | None,
     clock: Clock,
 ) -> LayoutSearch:  # fmt: skip
-    """What chooses layouts; where there is too little time to choose, all tensors lie as ONNX has them."""
+    """What chooses layouts; where there is too little time to measure several, one order for all by the estimate."""
     left = clock.left
     with until(clock.deadline(CHOOSING)):
+        is_short = left is not None and left < LEAST_EACH * len(tasks_of(network, target)) and earlier is None
         if layouts is None:
-            is_short = left is not None and left < LEAST_EACH * len(tasks_of(network, target)) and earlier is None
-            layouts = alternatives(network, target, MOST if target.kind == "cpu" and not is_short else 1)
-        return LayoutSearch(network, layouts, target, prefers, earlier)
+            layouts = alternatives(network, target, MOST if target.kind == "cpu" else 1)
+            layouts = {name: whole_rows(some) for name, some in layouts.items()} if is_short else layouts
+        return LayoutSearch(network, layouts, target, prefers, earlier, is_short)
 
 
 # ---------------------------------------------------------------- whole models

@@ -193,8 +193,10 @@ def check_final(
                 if point is not None:
                     raise ScheduleError(
                         "({number}) `{buffer}` is not final in one iteration of `{loop}`: two iterations store to one "
-                        "element at {point}",
-                        number=number, buffer=buffer.name, loop=target.var.name, point=point,
+                        "element, as at {point}",
+                        "choose a loop outside of those that store an element again, or reorder them inside of it",
+                        number=number, buffer=buffer.name, loop=target.var.name,
+                        point=", ".join(f"{name}={value}" for name, value in point.items()),
                     )  # fmt: skip
 
 

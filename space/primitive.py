@@ -292,7 +292,9 @@ def find_primitive(name: Any) -> Primitive:
 def _register(rewrite: Rewrite, draw: Draw | None) -> None:
     signature = inspect.signature(rewrite)
     rest = [p for name, p in signature.parameters.items() if name not in ("func", "module", "current")]
-    made = Primitive(rewrite.__name__, rewrite, signature.replace(parameters=rest), draw)
+    made = Primitive(
+        rewrite.__name__, rewrite, signature.replace(parameters=rest, return_annotation=inspect.Signature.empty), draw
+    )
     PRIMITIVES[rewrite.__name__] = made
 
 

@@ -28,7 +28,7 @@ from .instruction import Instruction
 from .primitive import PRIMITIVES, Primitive, find_primitive
 from .trace_text import calls_of
 from .tree import find_block, leaf_blocks, loops_above, rename_duplicates
-from .wrappers import WRAPPERS
+from .wrappers import WRAPPERS, wrapper_signature
 
 __all__ = ["Schedule", "ScheduleError", "Trace", "primitives"]
 
@@ -39,7 +39,23 @@ ODD_ARGUMENTS = (RecursionError, OverflowError, TypeError, AssertionError)
 """What arguments of any origin may lead to in a primitive, where their types are right and no condition asks."""
 
 
-class Schedule:
+class _Methods(type):
+    """The class of `Schedule`: its primitives and wrappers are attributes of the class as well, as methods are."""
+
+    def __getattr__(cls, name: str) -> Callable[..., Any]:
+        if name not in WRAPPERS and name not in PRIMITIVES:
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+
+        def method(self: Schedule, *args: Any, **kwargs: Any) -> Any:
+            return getattr(self, name)(*args, **kwargs)
+
+        passed = signature_of(name)
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        rewrite = WRAPPERS[name] if name in WRAPPERS else PRIMITIVES[name].rewrite
+        return _documented(method, rewrite, passed.replace(parameters=[own, *passed.parameters.values()]))
+
+
+class Schedule(metaclass=_Methods):
     """Applies primitives to a function and records them.
 
     Every primitive of `space.primitives` is a method with the primitive's signature
@@ -70,16 +86,19 @@ class Schedule:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in WRAPPERS:
-            return functools.wraps(WRAPPERS[name])(functools.partial(self._wrapped, name))
+
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                return self._wrapped(name, *args, **kwargs)
+
+            return _documented(wrapper, WRAPPERS[name], signature_of(name))
         primitive = PRIMITIVES.get(name)
         if primitive is None:
             raise AttributeError(f"there is no primitive `{name}`; there are {', '.join(sorted(PRIMITIVES))}")
 
-        @functools.wraps(primitive.rewrite)
         def method(*args: Any, **kwargs: Any) -> Any:
             return self.apply(name, primitive.bind_to(self.func, *args, **kwargs))
 
-        return method
+        return _documented(method, primitive.rewrite, primitive.signature)
 
     def _wrapped(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Run a wrapper; if a step is refused, no step has been taken.
@@ -366,6 +385,20 @@ class Trace:
                 if result.decisions[number] != self.decisions[number]:
                     return result
         raise ScheduleError("no decision of the trace has another value that fits the program")
+
+
+def signature_of(name: str) -> inspect.Signature:
+    """What one passes to a primitive or a wrapper of a schedule."""
+    return PRIMITIVES[name].signature if name in PRIMITIVES else wrapper_signature(name)
+
+
+def _documented(
+    method: Callable[..., Any], described: Callable[..., Any], passed: inspect.Signature
+) -> Callable[..., Any]:
+    """`method` with the name and the documentation of another function, and the signature of what one passes."""
+    functools.update_wrapper(method, described)
+    method.__signature__ = passed  # type: ignore[attr-defined]
+    return method
 
 
 def _failed(instruction: Instruction, error: BaseException) -> ScheduleError:

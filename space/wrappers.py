@@ -6,6 +6,8 @@ its own, and may become cleverer without changing what old traces mean.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,6 +23,13 @@ def wrapper(fn: Wrapper) -> Wrapper:
     """Register ``fn(sch, ...)`` as a method of schedules under its name."""
     WRAPPERS[fn.__name__] = fn
     return fn
+
+
+@functools.cache
+def wrapper_signature(name: str) -> inspect.Signature:
+    """What one passes to a wrapper: without the schedule, and without what it returns."""
+    found = inspect.signature(WRAPPERS[name])
+    return found.replace(parameters=[*found.parameters.values()][1:], return_annotation=inspect.Signature.empty)
 
 
 class Rewritable(Protocol):

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
 from ...ir.arith.intervals import Facts, nothing_known
-from ...ir.arith.linear import UndefTerm, as_ramp, build, shared_form
+from ...ir.arith.linear import UndefTerm, as_ramp, shared_form
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import (
     COMPARISONS,
     Binary,
@@ -181,8 +182,8 @@ class Effects:
         given = tuple([(var, value) for var, value in (dict(form.given) | present).items() if var in used])
         known = self.hidden.get((hidden, given))
         if known is None:
-            at = substitute(hidden, {var: const(value) for var, value in given})
-            terms, constant = shared_form(build(shared_form(at)))
+            at = simplifier_for(nothing_known()).expr(substitute(hidden, {var: const(value) for var, value in given}))
+            terms, constant = shared_form(at)
             known = self.hidden[hidden, given] = frozenset(terms.items()), constant
         return known
 

@@ -18,6 +18,7 @@ from .conversions import conversions
 from .dots import dot_products
 from .gathers import gathers
 from .interleaves import interleaves
+from .iterations import known_iterations
 from .kernels import Setting, legal_kernels
 from .masks import lane_masks
 from .offsets import offset_dots
@@ -33,6 +34,7 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
     ("dot_products", dot_products),
     ("tap_dots", tap_dots),
     ("offset_dots", offset_dots),
+    ("known_iterations", known_iterations),
     ("order_nests", order_nests),
     ("transposes", transposes),
     ("interleaves", interleaves),

@@ -16,13 +16,14 @@ from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
 from ...ir.numbers import BITS, HALF_BYTES
 from ..errors import CodegenError
-from .index import INLINE, INT64_MAX, INT64_MIN, Linear, difference, held
+from .index import INLINE, INT64_MAX, INT64_MIN, Linear, combined, difference, held, wrapped
 from .narrow_floats import from_bits, to_bits, to_odd_float32
 from .types import FAST, STRICT, literal, suffix, value_type
 
 if TYPE_CHECKING:
     from .builder import Builder
 
+MOST_PRODUCTS = 6  # of atoms that a product of sums is written as, a choice
 _FLOAT_OPS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _INT_OPS = {"+": "add", "-": "sub", "*": "mul"}
 _ORDERS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -32,11 +33,25 @@ _ORDERS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
 def multiply(out: Builder, a: Linear, b: Linear) -> Linear:
-    """``a * b``; linear where one side is constant."""
+    """``a * b``; linear where one side is constant.
+
+    Else each atom of one is multiplied by each of the other, unless they are many: ``(i + 3) * w = i*w + 3*w``, so that
+    rows of a tile have the same products, and differ by a multiple of the stride.
+    """
     if b.is_const:
         return a * b.const
     if a.is_const:
         return b * a.const
+    left, right = Linear(0, a.terms), Linear(0, b.terms)
+    constants = left * b.const + right * a.const + Linear(wrapped(a.const * b.const))
+    if len(a.terms) * len(b.terms) > MOST_PRODUCTS:
+        return constants + _product(out, left, right)
+    parts = [(_product(out, Linear(0, ((x, 1),)), Linear(0, ((y, 1),))), j * k) for x, j in a.terms for y, k in b.terms]
+    return combined(0, [(constants, 1), *parts])
+
+
+def _product(out: Builder, a: Linear, b: Linear) -> Linear:
+    """The atom ``a * b``."""
     left, right = out.scalar(a), out.scalar(b)
     corners = [x * y for x in a.bounds() for y in b.bounds()]
     return out.atom(("*", a, b), max(a.depth, b.depth), held(min(corners), max(corners)), f"mul i64 {left}, {right}")

@@ -224,6 +224,17 @@ class Builder:
         """The SSA value `name`, defined at this point, as a linear form."""
         return Linear(0, ((Atom(name, INLINE, lo, hi), 1),))
 
+    def at_entry(self, value: Linear) -> Linear:
+        """A value that was computed here, as one of the function where this is its first block.
+
+        What is made of it later stands outside of loops.
+        """
+        atom = value.atom
+        if self.block != "entry" or len(self.scopes) > 1 or atom is None:
+            return value
+        self.scopes[0].head = self._sublist()
+        return Linear(0, ((Atom(atom.name, 0, atom.lo, atom.hi), 1),))
+
     def computed(self, name: str, dtype: str) -> Value:
         """A value that was computed; an int64 becomes an atom, so that index arithmetic on it folds."""
         return self.opaque(name, INT64_MIN, INT64_MAX) if dtype == dtypes.INDEX else name
@@ -315,8 +326,28 @@ class Builder:
     def address(self, buffer: Buffer, offset: Linear) -> str:
         """A pointer to the element at `offset`, computed loop by loop from the outside."""
         root, kind = self.root(buffer), memory_type(buffer.dtype)
-        pointer = self._pointer(root, kind, offset) if offset.terms else self.pointers[root]
+        strides = tuple([term for term in offset.terms if term[0].depth == 0])
+        if not strides or len(strides) == len(offset.terms):
+            pointer = self._pointer(root, kind, offset) if offset.terms else self.pointers[root]
+        else:
+            rest = Linear(0, tuple([term for term in offset.terms if term[0].depth > 0]))
+            pointer = self._strided(self._pointer(root, kind, rest), dtypes.nbytes(buffer.dtype), strides)
         return self._displaced(kind, pointer, offset.const) if offset.const else pointer
+
+    def _strided(self, pointer: str, nbytes: int, strides: Terms) -> str:
+        """A pointer moved by multiples of strides that are unknown, but the same in the whole function.
+
+        ``pointer + ((3*w) << 1)`` for the sixth row: rows of a tile share a few multiples, and instructions shift them.
+        """
+        common = gcd(8, *[factor * nbytes for _, factor in strides])
+        key = ("strided", self.block, pointer, strides)
+        if key not in self.region:
+            multiple = Linear(0, tuple([(atom, factor * nbytes // common) for atom, factor in strides]))
+            index = self._sum(multiple.terms, " nsw" if multiple.bounded else "")
+            if common > 1:
+                index = self.emit(f"shl i64 {index}, {common.bit_length() - 1}")
+            self.region[key] = self.emit(f"getelementptr i8, ptr {pointer}, i64 {index}")
+        return str(self.region[key])
 
     def _pointer(self, root: str, kind: str, offset: Linear) -> str:
         """The address of `offset` without its constant."""

@@ -79,6 +79,21 @@ class Linear:
         return Linear(self.const * factor, tuple((a, c * factor) for a, c in self.terms))
 
     @property
+    def atom(self) -> Atom | None:
+        """The atom that the form is, None for any other form."""
+        return self.terms[0][0] if not self.const and [factor for _, factor in self.terms] == [1] else None
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the form is an atom that may be any int64."""
+        return self.atom is not None and (self.atom.lo, self.atom.hi) == (INT64_MIN, INT64_MAX)
+
+    def within(self, lo: int, hi: int) -> Linear:
+        """The form of an atom where its interval is known: another atom, so that what it makes is used there alone."""
+        assert self.atom is not None
+        return Linear(0, ((Atom(self.atom.name, self.atom.depth, lo, hi), 1),))
+
+    @property
     def is_const(self) -> bool:
         return not self.terms
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir import dtypes
+from ...ir.arith.intervals import nothing_known
 from ...ir.arith.linear import shared_form
 from ...ir.expr import (
     COMPARISONS,
@@ -30,6 +31,7 @@ from ...ir.expr import (
     Shuffle,
     Undef,
     Var,
+    free_variables,
 )
 from ...ir.functions import (
     BIT_CALLS,
@@ -444,10 +446,6 @@ def _to_int(p: Printer, expr: Call) -> Value:
     return p.out.emit(f"call {result} {function}({kind} {value})")
 
 
-def _call(p: Printer, expr: Call) -> Value:
-    return CALLS.get(expr.name, _math)(p, expr)
-
-
 def _cast(p: Printer, expr: Cast) -> Value:
     source, target = p.dtype(expr.a), expr.dtype
     value = p.value(expr.a)
@@ -471,13 +469,10 @@ def _seq(p: Printer, stmt: Seq) -> None:
 
 
 def _let(p: Printer, stmt: Let) -> None:
-    p.bind(stmt.var, p.value(stmt.value))
+    value = p.value(stmt.value)
+    p.bind(stmt.var, p.out.at_entry(value) if isinstance(value, Linear) else value)
     p.statement(stmt.body)
     p.unbind(stmt.var)
-
-
-def _declare(p: Printer, stmt: Declare) -> None:
-    p.statement(stmt.body)
 
 
 def _evaluate(p: Printer, stmt: Evaluate) -> None:
@@ -542,12 +537,24 @@ def _if(p: Printer, stmt: If) -> None:
     assert isinstance(cond, str)
     if dtypes.lanes(p.dtype(stmt.cond)) == 1:
         other = None if orelse is None else lambda: p.statement(orelse)
-        p.out.branch(cond, lambda: p.statement(then), other, p.context.written(stmt))
+        p.out.branch(cond, lambda: _within(p, stmt.cond, then), other, p.context.written(stmt))
         return
     if not isinstance(then, Store) or orelse is not None:
         raise CodegenError(f"a condition of lanes is one of a single store before code generation: {stmt.cond!r}")
     dtype, value = p.dtype(then.value), p.operand(then.value)
     memory.store_masked(p.out, then.buffer, p.offset(then.buffer, then.indices), value, dtype, cond)
+
+
+def _within(p: Printer, cond: Expr, then: Stmt) -> None:
+    """A statement where a condition holds, which bounds extents and other numbers that may be any so far."""
+    values = {var: p.env.get(var.name) for var in free_variables(cond)}
+    unknown = {var: value for var, value in values.items() if isinstance(value, Linear) and value.is_unknown}
+    facts = nothing_known().assuming(cond) if unknown else nothing_known()
+    for var, value in unknown.items():
+        p.bind(var, value.within(*facts.interval(var)))
+    p.statement(then)
+    for var, value in unknown.items():
+        p.bind(var, value)
 
 
 def _store(p: Printer, stmt: Store) -> None:
@@ -572,7 +579,8 @@ def _allocate(p: Printer, stmt: Allocate) -> None:
 
 
 EXPRESSIONS: Mapping[type[Expr], Callable[[Printer, Any], Value]] = {
-    Var: _var, Const: _const, Undef: _undef, Binary: _binary, Not: _not, Select: _select, Call: _call, Cast: _cast,
+    Var: _var, Const: _const, Undef: _undef, Binary: _binary, Not: _not, Select: _select, Cast: _cast,
+    Call: lambda p, expr: CALLS.get(expr.name, _math)(p, expr),
     Load: _load, Ramp: _ramp, Broadcast: _broadcast, Shuffle: _shuffle, LetExpr: _let_expression,
 }  # fmt: skip
 CALLS: Mapping[str, Callable[[Printer, Call], Value]] = {
@@ -585,5 +593,5 @@ CALLS: Mapping[str, Callable[[Printer, Call], Value]] = {
 """Functions that are not those of `math`."""
 STATEMENTS: Mapping[type[Stmt], Callable[[Printer, Any], None]] = {
     Seq: _seq, For: _for, If: _if, Store: _store, Let: _let, Evaluate: _evaluate, Allocate: _allocate,
-    Declare: _declare,
+    Declare: lambda p, stmt: p.statement(stmt.body),
 }  # fmt: skip

@@ -9,6 +9,7 @@ are exact, before and after (`Facts.is_exact`); others are compared as they stan
 
 from __future__ import annotations
 
+from .. import dtypes
 from ..expr import Binary, Expr, const
 from .intervals import Facts
 from .laws import law
@@ -55,10 +56,16 @@ def _as_one_form(op: str, difference: Linear, facts: Facts, quotients: Quotients
 
 
 def _as_it_stands(op: str, a: Linear, b: Linear, facts: Facts) -> Expr:
-    """``a op b`` of values that may wrap around: sides of one form are equal, and intervals of values decide."""
+    """``a op b`` of values that may wrap around: sides of one form are equal, and intervals of values decide.
+
+    ``x + 1 == x`` never holds, whatever wraps around.
+    """
     left, right = build(a), build(b)
     if left == right:
         return const(op in ("==", "<=", ">="))
+    terms, distance = add(a, b, -1)
+    if op in ("==", "!=") and not terms:
+        return const((distance % (1 << dtypes.bits(left.dtype)) == 0) == (op == "=="))
     (lo, hi), (low, high) = facts.interval(left), facts.interval(right)
     decided = decide_zero(op, lo - high, hi - low)
     decided = facts.related(op, left, right) if decided is None else decided

@@ -10,8 +10,9 @@ The end reads every logical element of an output, and its padding where a pad va
 promised.  Instances that appear are executed, so that for them
 
 1. every access is inside of its buffer;
-2. everything read has been written, or is data or padding that may be read; what decides
-   an index, a condition or an integer division is known not to be undef;
+2. everything read has been written, is data or padding that may be read, or is read in any
+   case before anything is written there; what decides an index, a condition or an integer
+   division is known not to be undef;
 3. nothing is written to padding that holds nothing (`pad_value` None);
 4. a block's init still runs first;
 5. iterators of blocks stay in their ranges, and no integer is divided by 0, also in what
@@ -30,6 +31,7 @@ from ..affine.sets import Domain, IntSet, access_map, is_affine, points, violati
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import (
+    TRUE,
     Buffer,
     Call,
     Cast,
@@ -69,7 +71,9 @@ def appearing(program: Program, changes: Sequence[Change], around: Sequence[Chan
                 return harm
         found = [c for c in changes if not points(c.domain).is_empty()]
         for change in found:
-            harm = _assumed(change) or _outside(change) or _forbidden(program, change) or _unread(program, change)
+            harm = (
+                _assumed(change) or _outside(change) or _forbidden(program, change) or _unread(program, change, found)
+            )
             if harm is not None:
                 return harm
         return _late_init(found) or effect(program, found, appears=True)
@@ -116,7 +120,8 @@ def _outside(change: Change) -> Harm | None:
         point = violations(_evaluated(change, access), inside).first()
         if point is not None:
             verb = "write" if access.is_write else "read"
-            return Harm(f"the body would {verb} {element_text(access, change, point)}, outside of its shape", point)
+            room = f"outside of its shape, where `transform_layout` of `{buffer.name}` could make room"
+            return Harm(f"the body would {verb} {element_text(access, change.statement, point)}, {room}", point)
     return None
 
 
@@ -134,10 +139,10 @@ def _forbidden(program: Program, change: Change) -> Harm | None:
     point = points(change.domain).where(meant).first()
     if point is None:
         return None
-    return Harm(f"the body would write {element_text(write, change, point)}, whose pad_value is None", point)
+    return Harm(f"the body would write {element_text(write, change.statement, point)}, whose pad_value is None", point)
 
 
-def _unread(program: Program, change: Change) -> Harm | None:
+def _unread(program: Program, change: Change, changes: Sequence[Change]) -> Harm | None:
     """(2) Everything that the instances read may be read."""
     statement = change.statement
     divisors = _divisors(statement)
@@ -148,19 +153,50 @@ def _unread(program: Program, change: Change) -> Harm | None:
         if point is not None:
             contents = held(program, read, exact=True)
             point = contents.missing.first()
-        if point is not None:
+        if point is not None and not _is_given(program, changes, access, contents.missing):
             why = _why_missing(program, access.buffer)
-            return Harm(f"the body would read {element_text(access, change, point)}, {why}", point)
+            return Harm(f"the body would read {element_text(access, change.statement, point)}, {why}", point)
         decides = access.is_control or access.node in divisors
         point = contents.undefined.first() if decides else None
         if point is not None:
             what = "divide by" if access.node in divisors else "decide by"
-            return Harm(f"the body would {what} {element_text(access, change, point)}, which may be undef", point)
+            return Harm(
+                f"the body would {what} {element_text(access, change.statement, point)}, which may be undef", point
+            )
         if access.node in divisors:
             zero = _zeros(contents.values, points(read.domain))
             if zero is not None:
-                return Harm(f"the body would divide by {element_text(access, change, zero)}, which may be 0", zero)
+                return Harm(
+                    f"the body would divide by {element_text(access, change.statement, zero)}, which may be 0", zero
+                )
     return _undivided(change)
+
+
+def _is_given(program: Program, changes: Sequence[Change], access: Access, instances: IntSet) -> bool:
+    """Whether what these instances read is read in any case before it is written, so that the caller has put it there.
+
+    A program that does so is one for callers who give something in each output (`interpret` with
+    ``strict_state=False``), and an error for all others.
+    """
+    buffer = access.buffer
+    if program.parameters or access.whole or all(b.name != buffer.name for b in program.func.buffers):
+        return False
+    if program.func.layout_of(buffer.name) is not None:
+        return False
+    only = {c.statement.number: c.keep for c in changes}
+    names = element_variables(buffer)
+    missing = instances.image(access.indices, names)
+    for statement in program.touching(buffer):
+        known = frozenset(statement.variables)
+        for other in statement.reads if statement.exact else ():
+            if other.buffer != buffer or other.whole or not all(is_affine(g, known) for g in other.guards):
+                continue
+            domain = statement.domain.where(*conjuncts(only.get(statement.number, TRUE)), *other.guards)
+            first = held(program, Reading(statement, other, domain), only, exact=True).missing
+            missing = missing.subtract(first.image(other.indices, names))
+            if missing.is_empty():
+                return True
+    return False
 
 
 def _beyond(change: Change) -> Harm | None:

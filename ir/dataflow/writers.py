@@ -194,7 +194,8 @@ def assumptions(statement: Statement, buffer: Buffer) -> Iterator[Writer]:
         value = statement.resolve(equation.b)
         pieces = tuple(_pieces(value, (), known))
         if all(p.value is not None for p in pieces):
-            yield Writer(statement, domain, indices, (), pieces, True)
+            owners = tuple(v for v in dict(statement.owners).get(buffer.name, ()) if v in known)
+            yield Writer(statement, domain, indices, owners, pieces, True)
 
 
 def _implication(cond: Expr) -> tuple[tuple[Expr, ...], Binary | None]:

@@ -167,7 +167,8 @@ def _constant(value: Any, dtype: str) -> Expr | None:
             number = float(number)
     except (TypeError, ValueError, OverflowError):
         raise PadValueError(
-            f'pad_value must be None, "undef", a number or a function of the transformed indices, but got {value!r}'
+            f'pad_value must be None, "undef", a number, "inf", "-inf" or a function of the transformed indices, '
+            f"but got {value!r}"
         ) from None
     if not _fits(number, dtype):
         raise PadValueError(f"pad_value {value} is not a {dtype}")

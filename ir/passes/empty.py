@@ -56,7 +56,7 @@ def pruned(stmt: Stmt) -> Stmt:
     if isinstance(new, Allocate):
         new = _without_results(new)
     if isinstance(new, (Allocate, Declare)):
-        return new if _uses_memory(new.body, new.buffer) else new.body
+        return new if uses_memory(new.body, new.buffer) else new.body
     return new
 
 
@@ -75,7 +75,7 @@ def _without_results(stmt: Allocate) -> Allocate:
 
     def forgotten(item: Stmt) -> Stmt:
         known = isinstance(item, Opaque) and any(item is s for s in taken)
-        return replace(item, target=None, writes=item.writes[:-1]) if known and isinstance(item, Opaque) else item
+        return item.without_result() if known and isinstance(item, Opaque) else item
 
     return replace(stmt, body=transform_statements(stmt.body, forgotten)) if taken else stmt
 
@@ -93,9 +93,10 @@ def _pruned_block(block: Block) -> Stmt:
         block = replace(block, init=None)
     if is_empty(block.body) and block.init is None:
         return NOTHING
-    used = tuple(b for b in block.allocs if any(_uses_memory(s, b) for s in (block.init, block.body) if s is not None))
+    used = tuple(b for b in block.allocs if any(uses_memory(s, b) for s in (block.init, block.body) if s is not None))
     return block if used == block.allocs else replace(block, allocs=used)
 
 
-def _uses_memory(stmt: Stmt, buffer: Buffer) -> bool:
+def uses_memory(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement names a buffer, or memory that it is."""
     return any(isinstance(n, Buffer) and buffer.name in (n.name, n.data) for n in walk(stmt))

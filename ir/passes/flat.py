@@ -27,7 +27,8 @@ from ..arith.simplify import simplify
 from ..expr import Binary, Broadcast, Buffer, Expr, Extent, Load, Ramp, as_expr, as_index, as_int, binary
 from ..extents import as_extent, dims
 from ..node import rebuild, walk
-from ..stmt import Block, Declare, PrimFunc, Stmt, Store, fresh, names
+from ..stmt import Block, Declare, PrimFunc, Stmt, Store, fresh, names, transform_statements
+from .empty import uses_memory
 from .relayout import buffers
 
 
@@ -35,7 +36,7 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
     """Every access through a buffer of ``len(axis_separators) + 1`` dimensions, with as many separators as fit.
 
     Parameters stay as they are declared; accesses of one go through a view of it called
-    ``<name>_flattened``.  A flat program stays as it is.
+    ``<name>_flattened``; views that nothing uses go.  A flat program stays as it is otherwise.
     """
     flat: dict[Buffer, Buffer] = {}
     declared: list[Buffer] = []
@@ -52,7 +53,9 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
             declared.append(flat[buffer])
     body = _flattened(func.body, flat)
     assert isinstance(body, Block)
-    inner: Stmt = body.body
+    inner: Stmt = transform_statements(
+        body.body, lambda s: s.body if isinstance(s, Declare) and not uses_memory(s.body, s.buffer) else s
+    )
     for view in reversed(declared):
         inner = Declare(view, inner)
     return func.with_body(replace(body, body=inner))

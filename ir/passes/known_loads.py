@@ -31,13 +31,28 @@ from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, is_affine, points
 from ..arith.simplify import simplify
 from ..dataflow.accesses import Access, own_expressions
-from ..dataflow.contents import held, reading
+from ..dataflow.contents import Reading, Removed, held, reading
 from ..dataflow.instances import Program, Statement, instances
+from ..dataflow.reduced import Part, cells, is_silent
 from ..dataflow.writers import Contradiction, writers
-from ..expr import COMPARISONS, Binary, Call, Const, Expr, Load, Not, Undef, Var, const, free_variables, substitute
+from ..expr import (
+    COMPARISONS,
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Undef,
+    Var,
+    const,
+    free_variables,
+    substitute,
+)
 from ..functions import LOAD_WITHIN, MASKED_LOAD, PREFETCH
 from ..node import rebuild, walk
-from ..stmt import Assume, Block, For, PrimFunc, Stmt, memories_read
+from ..stmt import Assume, Block, For, PrimFunc, Stmt, Store, memories_read
 from .positions import at, position, with_statement
 from .renaming import distinct
 
@@ -47,13 +62,16 @@ MOST_LOADS = 64  # that are asked for in one round, a choice
 _log = logging.getLogger(__name__)
 
 
-def with_known_loads(func: PrimFunc, within: Stmt) -> PrimFunc:
-    """The function with loads at or below `within` replaced by what is known of them, and comparisons decided by it."""
+def with_known_loads(func: PrimFunc, within: Stmt, is_whole: bool = True) -> PrimFunc:
+    """The function with loads at or below `within` replaced by what is known of them, and comparisons decided by it.
+
+    Unless it `is_whole`, it is a part of one, so that what its parameters hold may be undef.
+    """
     root = position(func.body, within)
     func = distinct(func)
     program = instances(func)
     assumptions = (s.cond for s in walk(func.body) if isinstance(s, Assume))
-    contents = _Contents(program, frozenset(name for cond in assumptions for name in memories_read(cond)))
+    contents = _Contents(program, frozenset(name for cond in assumptions for name in memories_read(cond)), is_whole)
     within, known = at(func.body, root), dict[int, list[tuple[Expr, Expr]]]()
     for statement in program.below(within):
         known.setdefault(id(statement.stmt), []).extend(_known(contents, statement))
@@ -70,6 +88,8 @@ class _Contents:
 
     program: Program
     spoken: frozenset[str]
+    is_whole: bool = True
+    loud: dict[str, Removed] = field(default_factory=dict)
     asked: int = 0
     left: int = 0
     found: dict[tuple[int, Access], Expr | None] = field(default_factory=dict)
@@ -97,22 +117,55 @@ class _Contents:
         """An assumption does not tell the sign of a zero, which counts in a strict function."""
         read = reading(statement, access)
         try:
-            everything = points(read.domain)
-            if everything.is_empty():
-                return None
-            for value, where in held(self.program, read, exact=True).values:
-                if not isinstance(value, Undef) and everything.is_subset(where):
-                    break
-            else:
-                return None
+            value = self._certain(read, {})
+            if value is None and (only := self._loud(access.buffer)):
+                value = self._certain(read, only)
         except (NotAffine, Unknown, Contradiction):
             return None
-        if not isinstance(access.node, Load) or value.dtype != access.node.dtype:
+        if value is None or not isinstance(access.node, Load) or value.dtype != access.node.dtype:
             return None
         if isinstance(value, Const) and dtypes.is_float(value.dtype):
             tells = not (self.program.func.is_strict and value.value == 0)
             return value if tells and value.value == value.value else None
         return value
+
+    def _certain(self, read: Reading, only: Removed) -> Expr | None:
+        """The one value that every instance finds, where writers count at the instances in `only`."""
+        everything = points(read.domain)
+        if everything.is_empty():
+            return None
+        values = held(self.program, read, only, exact=True).values
+        return next((v for v, where in values if not isinstance(v, Undef) and everything.is_subset(where)), None)
+
+    def _loud(self, buffer: Buffer) -> Removed:
+        """Stores that add to an element, by number, with the condition under which they may change it.
+
+        ``B[i] = B[i] + A[j] * F[k]`` changes nothing where `A` is known to hold 0.
+        """
+        if buffer.memory not in self.loud:
+            self.loud[buffer.memory] = dict(self._loud_stores(buffer)) if self.is_whole else {}
+        return self.loud[buffer.memory]
+
+    def _loud_stores(self, buffer: Buffer) -> Iterator[tuple[int, Expr]]:
+        for statement in self.program.touching(buffer):
+            stmt = statement.stmt
+            if not isinstance(stmt, Store) or stmt.buffer.memory != buffer.memory or not statement.exact:
+                continue
+            loads = {n for n in walk(stmt.value) if isinstance(n, Load)}
+            own = Load(stmt.buffer, stmt.indices)
+            if own not in loads or not any(self._may_be_known(n.buffer) for n in loads if n != own):
+                continue
+            everything = silent = points(statement.domain)
+            silent = silent.subtract(silent)
+            for cell in cells(self.program, Part(statement, statement.domain), [statement.value], exact=True):
+                if is_silent(statement, cell, appears=False):
+                    silent = silent.union(cell.instances)
+            if not silent.is_empty():
+                yield statement.number, everything.subtract(silent).condition(everything)
+
+    def _may_be_known(self, buffer: Buffer) -> bool:
+        constants = (p.value for w in writers(self.program, buffer) for p in w.pieces)
+        return buffer.memory in self.spoken or any(isinstance(v, Const) for v in constants)
 
 
 def _known(contents: _Contents, statement: Statement) -> Iterator[tuple[Expr, Expr]]:

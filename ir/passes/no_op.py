@@ -4,6 +4,7 @@
 
     A[i] = x;  A[i] = y                        ->  A[i] = y              overwritten before it is read
     for i: A[i] = x;  for i: A[i] = y          ->  for i: A[i] = y       a nest or block that a later one supersedes
+    A[i] = f();  A[i] = y                      ->  f();  A[i] = y        a call of what is not known here stays
     A[i] = A[i]                                ->                        a value written back where it came from
     assume(A[0] == 0);  A[0] = 0               ->  assume(A[0] == 0)     what is known to be there
     for i: ;  if c: ;  assume(True)            ->                        nothing
@@ -39,6 +40,7 @@ from ..node import rebuild, walk
 from ..stmt import (
     Assume,
     Evaluate,
+    Opaque,
     PrimFunc,
     Stmt,
     Store,
@@ -161,8 +163,15 @@ class _Sweep:
 
 
 def _stores(program: Program, stmt: Stmt, place: Position) -> list[tuple[Position, Statement]]:
-    """The stores at or below `stmt` with their positions, which stay what they are when others become empty."""
-    by_id = {id(s.stmt): s for s in program.statements if isinstance(s.stmt, Store)}
+    """The stores at or below `stmt` with their positions, which stay what they are when others become empty.
+
+    A call whose value an element takes is a store as well: the last of what it writes.
+    """
+    by_id = {
+        id(s.stmt): s
+        for s in program.statements
+        if isinstance(s.stmt, Store) or (isinstance(s.stmt, Opaque) and s.stmt.target is not None and s.is_written)
+    }
     found: list[tuple[Position, Statement]] = []
 
     def visit(item: Stmt, here: Position) -> None:
@@ -245,6 +254,8 @@ def _storeless(node: Any, places: Collection[int]) -> Any:
     """The statement without the stores at `places`, which are told by their identities."""
     if isinstance(node, Store):
         return NOTHING if id(node) in places else node
+    if isinstance(node, Opaque):
+        return node.without_result() if id(node) in places else node
     return rebuild(node, lambda child: _storeless(child, places) if isinstance(child, Stmt) else child)
 
 

@@ -355,5 +355,5 @@ def cut_of(name: str, counted: Counted, graph: ModelGraph) -> ModelNode:
     """The node that cuts a result: an output of this name."""
     return ModelNode(
         "Cut", OWN_DOMAIN, f"{name} as an output", (counted.whole, counted.count), (name,),
-        {"result": graph.types[counted.whole], "axis": counted.axis},
+        {"results": (graph.types[counted.whole],), "axis": counted.axis},
     )  # fmt: skip

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from . import learning, microsoft, microsoft_bits, microsoft_bytes
+from . import learning, microsoft, microsoft_bits, microsoft_bytes, microsoft_recurrent
 from .graph import ModelGraph, ModelNode
 from .microsoft import Definition
 from .parts import Parts
 
 DEFINITIONS: Mapping[tuple[str, str], Definition] = {
-    **microsoft.DEFINITIONS, **microsoft_bytes.DEFINITIONS, **microsoft_bits.DEFINITIONS, **learning.DEFINITIONS,
+    **microsoft.DEFINITIONS, **microsoft_bytes.DEFINITIONS, **microsoft_bits.DEFINITIONS,
+    **microsoft_recurrent.DEFINITIONS, **learning.DEFINITIONS,
 }  # fmt: skip
 
 

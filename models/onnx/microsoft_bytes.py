@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..network import Array
 from .microsoft import DOMAIN, Definition
 from .parts import Parts
 
@@ -191,32 +190,6 @@ def _weights_zero(p: Parts, at: int) -> int | str:
     return _scalar(p, at) if prod(p.shape(at)) == 1 else at
 
 
-def _dynamic_lstm(p: Parts) -> bool:
-    """An LSTM with the floats that its constant weights stand for; ONNX Runtime multiplies them with rounded states."""
-    weights = [_weights_of_gates(p, at, scale) for at, scale in ((1, 8), (2, 10))]
-    if any(found is None for found in weights):
-        return False
-    w, r = (p.constant(found) for found in weights if found is not None)
-    given: list[int | str] = [0, w, r, *(at if p.has(at) else "" for at in range(3, 8))]
-    while not given[-1]:
-        given.pop()
-    names = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget")
-    values = {name: p.attribute(name) for name in names}
-    p.add("LSTM", given, range(max(1, len(p.whole.outputs))), **values)
-    return True
-
-
-def _weights_of_gates(p: Parts, at: int, scale: int) -> Array | None:
-    """Bytes ``[d, k, n]`` with a scale and a zero point for each d, or each n as well, as floats ``[d, n, k]``."""
-    data, factor, zero = p.known(at), p.known(scale), p.known(scale + 1)
-    if data is None or factor is None or (p.has(scale + 1) and zero is None):
-        return None
-    columns = (data.shape[0], 1, -1)
-    start = np.zeros((*columns[:2], 1), np.int32) if zero is None else zero.astype(np.int32).reshape(columns)
-    floats = (data.astype(np.int32) - start).astype(np.float32) * factor.astype(np.float32).reshape(columns)
-    return np.ascontiguousarray(floats.transpose(0, 2, 1))
-
-
 _WINDOWS: tuple[str, ...] = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 
 DEFINITIONS: Mapping[tuple[str, str], Definition] = {
@@ -233,7 +206,6 @@ DEFINITIONS: Mapping[tuple[str, str], Definition] = {
     (DOMAIN, "DequantizeLinear"): _quantize("DequantizeLinear"),
     (DOMAIN, "QGemm"): _gemm,
     (DOMAIN, "DynamicQuantizeMatMul"): _dynamic,
-    (DOMAIN, "DynamicQuantizeLSTM"): _dynamic_lstm,
     (DOMAIN, "MatMulIntegerToFloat"): _to_float,
 }
 """What each of them is."""

@@ -63,11 +63,17 @@ class Parts:
 
     def own(self, op: str, inputs: Sequence[int | str], result: Type, into: int = -1, **values: Any) -> str:
         """Add an operator that only this package has, whose result has a known type."""
-        output = self._fresh(op) if into < 0 else self._output(into)
+        return self.owns(op, inputs, [result], [into], **values)[0]
+
+    def owns(
+        self, op: str, inputs: Sequence[int | str], results: Sequence[Type], into: Sequence[int | None], **values: Any
+    ) -> list[str]:
+        """Add an operator that only this package has; the names of its results, of which None in `into` has none."""
+        outputs = ["" if at is None else self._fresh(op) if at < 0 else self._output(at) for at in into]
         names = tuple(self._input(name) for name in inputs)
-        made = model_node(op, OWN_DOMAIN, self._name(op), names, [output])
-        self.nodes.append(replace(made, values={**values, "result": result}))
-        return output
+        made = model_node(op, OWN_DOMAIN, self._name(op), names, outputs)
+        self.nodes.append(replace(made, values={**values, "results": tuple(results)}))
+        return outputs
 
     def constant(self, value: Any, dtype: str = "") -> str:
         """A constant, of the type that the value has or of another one."""

@@ -180,7 +180,7 @@ class _Resolver:
         source = self.alias.get(name, name)
         if source in self.counted:
             made = cut_of(name, self.counted[source], self.graph)
-            self.graph.types[name] = made.values["result"]
+            (self.graph.types[name],) = made.values["results"]
             self.graph.nodes.append(made)
             return name
         if source not in self.graph.types:
@@ -237,7 +237,8 @@ class _Resolver:
             self._with_lists(node, known)
             return
         if node.domain == OWN_DOMAIN:  # which `Parts.own` makes
-            graph.types[node.outputs[0]] = node.values["result"]
+            results = zip(node.outputs, node.values["results"], strict=False)  # the last ones may be unwanted
+            graph.types.update({name: found for name, found in results if name})
             graph.nodes.append(node)
             return
         if (parts := defined(node, graph)) is not None:

@@ -22,6 +22,7 @@ from . import (
     products,
     quantization,
     recurrent,
+    recurrent_bytes,
     reductions,
     resizing,
     sampling,
@@ -35,7 +36,8 @@ from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers, bytewise, few_bits, recurrent, selection, scattering, sampling, signal, determinants, suppression, trees,
+    integers, bytewise, few_bits, recurrent, recurrent_bytes, selection, scattering, sampling, signal, determinants,
+    suppression, trees,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

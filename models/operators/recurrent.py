@@ -10,7 +10,7 @@ What a layer makes of its input alone is one product over all steps; a loop over
 
 A step is a block of its own, whose iterator over time is opaque: its order is kept.  A direction that runs backwards
 counts its steps from the end.  Of a sequence that is shorter than others the state stays as it is from its end on, or
-up to there where it runs backwards, and its results there are 0.
+up to there where it runs backwards, and its results there are 0; of a sequence without steps the last state is 0, too.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ ACTIVATIONS: Mapping[str, tuple[str, float | None, float | None]] = {
 }
 """Each by its name in small letters, with what alpha and beta are by default; None for one that it has not."""
 
+LSTM_ACTIVATIONS = ("sigmoid", "tanh", "tanh")
+
 Chosen = tuple[str, float, float]
 
 
@@ -59,7 +61,8 @@ class Layer:
 
     `chosen` has for each direction the activations with their alpha and beta; `rows` are the rows of weights of each
     gate in all of `gates`.  `before` are the operators that make what the loop over the steps reads, `arguments` the
-    tensors that its program `made` is called with, `blocks` what it does in a step.
+    tensors that its program `made` is called with, `blocks` what it does in a step, with buffers of its own, the lines
+    `scratch`.
     """
 
     site: Site
@@ -68,7 +71,9 @@ class Layer:
     made: Program
     arguments: list[str] = field(default_factory=list)
     before: list[Operator] = field(default_factory=list)
+    scratch: list[str] = field(default_factory=list)
     blocks: list[str] = field(default_factory=list)
+    summed: str = "{acc}"
 
     @property
     def types(self) -> Precision:
@@ -133,9 +138,10 @@ class Layer:
             column = f"vd * {self.rows} + {column}"
         return element("g", ["vs", B, column])
 
-    def gate(self, at: int, summed: str = "acc", first: int = 0) -> str:
-        """What decides gate number `at`: the product of the input, and `summed`, which begins with gate `first`."""
-        return f"{self.given(at)} + {element(summed, [B, affine(J, 1, shift=(first - at) * self.size)])}"
+    def gate(self, at: int, name: str = "acc", first: int = 0) -> str:
+        """What decides gate number `at`: the products of the input and of the state, `name`, from gate `first` on."""
+        column = affine(J, 1, shift=(first - at) * self.size)
+        return f"{self.given(at)} + {self.summed.format(acc=element(name, [B, column]), n=column, b=B)}"
 
     def peephole(self, at: int) -> str:
         """The product of the cell and its weight for gate number `at` of i, o, f; nothing without such weights."""
@@ -162,8 +168,13 @@ class Layer:
         self.made.inputs([(name, self.site.graph.types[tensor].shape)], dtype)
         self.arguments.append(tensor)
 
+    def alloc(self, name: str, shape: tuple[int, ...], dtype: str = "") -> None:
+        """Give each step a buffer, of the type that the layer computes in or of `dtype`."""
+        self.scratch.append(f"{name} = T.alloc_buffer({shape}, {dtype or self.types.accumulator!r})")
+
     def sum(self, name: str, into: str, rows: int, weights: str, source: str) -> None:
-        """Append ``into[b, n] = sum over k of source[b, k] weights[n, k]`` to a step."""
+        """Append ``into[b, n] = sum over k of source[b, k] weights[n, k]`` to a step, with `into` as a buffer."""
+        self.alloc(into, (self.batch, rows))
         axes = [(f"b_{name}", self.batch, "S"), (f"n_{name}", rows, "S"), (f"k_{name}", self.size, "R")]
         b, n, k = (f"v{axis}" for axis, _, _ in axes)
         left = self.state(source, [b, k]) if source == "h" else element(source, [b, k])
@@ -194,11 +205,15 @@ class Layer:
             self.made.add(name, axes, f"{inside} = {self.number(0)}")
             return
         other = element(outside, [b, d, j] if self.is_batch_first else [d, b, j])
-        text = f"{other} = {self.types.narrow(inside)}" if writes else f"{inside} = {self.types.widen(other)}"
+        last, known = inside, self.site.constant(LENGTHS)
+        if self.is_ragged and (known is None or not known.all()):  # of no steps, as ONNX Runtime has it
+            steps, none = element("lengths", [b]), literal(0, self.site.dtype(LENGTHS))
+            last = f"T.Select({steps} > {none}, {inside}, {self.number(0)})"
+        text = f"{other} = {self.types.narrow(last)}" if writes else f"{inside} = {self.types.widen(other)}"
         self.made.add(name, axes, text)
 
-    def loop(self, scratch: Mapping[str, int]) -> None:
-        """Append the loop over the steps, each with `scratch`: buffers of so many columns for each of the batch."""
+    def loop(self) -> None:
+        """Append the loop over the steps."""
         t, last = "t", self.steps - 1
         backwards = {"reverse": f"{last} - t", "bidirectional": f"T.Select(d == 0, t, {last} - t)"}
         step = backwards.get(self.site.attribute("direction", "forward"), t)
@@ -207,8 +222,7 @@ class Layer:
         if self.directions > 1:
             lines.append(f"            vd = T.axis.spatial({self.directions}, d)")
         lines.append(f"            vs = T.axis.opaque({self.steps}, {step})")
-        for name, columns in scratch.items():
-            lines.append(f"            {name} = T.alloc_buffer({(self.batch, columns)}, {self.types.accumulator!r})")
+        lines += [" " * 12 + text for text in self.scratch]
         self.made.nests.append("\n".join([*lines, *(indent(text, " " * 8) for text in self.blocks)]))
 
     def weights(self, at: int, first: int, rows: int, flat: bool = False) -> str:
@@ -277,7 +291,7 @@ class Layer:
         self.before.append(Operator(called, program(made.text()), tuple(arguments), (tensor,)))
         return tensor
 
-    def finished(self, states: Mapping[str, int], scratch: Mapping[str, int]) -> Built:
+    def finished(self, states: Mapping[str, int]) -> Built:
         """The operators: states begin with inputs, by number, and their last values are outputs after the first one."""
         site, made = self.site, self.made
         if self.is_ragged:
@@ -298,7 +312,7 @@ class Layer:
             made.output(name, site.result(at).shape)
         for state, at in states.items():
             self.edge(f"first_{state}", state, f"{state}0" if site.has(at) else "", writes=False)
-        self.loop(scratch)
+        self.loop()
         for state in states:
             if any(name == f"last_{state}" for _, name in wanted):
                 self.edge(f"end_{state}", state, f"last_{state}", writes=True)
@@ -310,13 +324,13 @@ class Layer:
 def _layer(site: Site, gates: int, usual: Sequence[str]) -> Layer | None:
     """The layer of a node with the activations `usual` by default; None where it is no such layer in floats."""
     kinds = {site.dtype(at) for at in range(site.count) if site.has(at) and at != LENGTHS}
-    chosen = _activations(site, usual)
+    chosen = activations(site, usual)
     if len(kinds) != 1 or not is_float(site.dtype()) or chosen is None or len(site.shape(X)) != 3:
         return None
     return Layer(site, gates, chosen, Program(site.node.op.lower(), precision(site.dtype())))
 
 
-def _activations(site: Site, usual: Sequence[str]) -> list[list[Chosen]] | None:
+def activations(site: Site, usual: Sequence[str]) -> list[list[Chosen]] | None:
     """The activations of each direction; None where one is not known.
 
     Values of alpha and beta are for those activations that have one, in their order.
@@ -336,15 +350,23 @@ def _activations(site: Site, usual: Sequence[str]) -> list[list[Chosen]] | None:
 
 
 def _lstm(site: Site) -> Built:
-    """``c = f c + i g; h = o act(c)`` with the gates i, o, f and g in the order of the weights."""
-    layer = _layer(site, 4, ("sigmoid", "tanh", "tanh"))
+    layer = _layer(site, 4, LSTM_ACTIVATIONS)
     if layer is None:
         return None
     layer.reads("g", layer.product(is_apart=False), layer.types.accumulator)
     layer.reads("r", site.node.inputs[R])
+    layer.sum("product", "acc", layer.rows, "r", "h")
+    return lstm(layer)
+
+
+def lstm(layer: Layer) -> Built:
+    """``c = f c + i g; h = o act(c)`` with the gates i, o, f and g in the order of the weights.
+
+    The program has the product of the input, ``g``, and the step has that of the state, ``acc``, already.
+    """
+    site = layer.site
     if site.has(PEEPHOLES):
         layer.reads("p", site.node.inputs[PEEPHOLES])
-    layer.sum("product", "acc", layer.rows, "r", "h")
     cell = layer.state("c", [B, J])
     taken = layer.act(0, layer.gate(0) + layer.peephole(0))
     kept = layer.act(0, layer.gate(2) + layer.peephole(2))
@@ -353,7 +375,7 @@ def _lstm(site: Site) -> Built:
     layer.update("cell", "c", f"{kept} * {cell} + {taken} * {layer.act(1, layer.gate(3))}")
     given = layer.act(0, layer.gate(1) + layer.peephole(1))
     layer.update("hidden", "h", f"{given} * {layer.act(2, cell)}")
-    return layer.finished({"h": FIRST_HIDDEN, "c": FIRST_CELL}, {"acc": layer.rows})
+    return layer.finished({"h": FIRST_HIDDEN, "c": FIRST_CELL})
 
 
 def _gru(site: Site) -> Built:
@@ -374,19 +396,19 @@ def _gru(site: Site) -> Built:
             product = f"({product} + {layer.made.load('bias', [layer.d, affine(J, 1, shift=-5 * size)])})"
         layer.sum("product", "acc", layer.rows, "r", "h")
         candidate = f"{layer.given(2)} + {reset} * {product}"
-        scratch = {"acc": layer.rows, "n": size}
     else:
         layer.reads("r", layer.weights(R, 0, 2 * size))
         layer.reads("rn", layer.weights(R, 2 * size, size))
         layer.sum("product", "acc", 2 * size, "r", "h")
+        layer.alloc("rh", (layer.batch, size))
         layer.store("reset", element("rh", [B, J]), f"{reset} * {hidden}")
         layer.sum("candidate_product", "acc_n", size, "rn", "rh")
         candidate = layer.gate(2, "acc_n", first=2)
-        scratch = {"acc": 2 * size, "rh": size, "acc_n": size, "n": size}
+    layer.alloc("n", (layer.batch, size))
     n = element("n", [B, J])
     layer.store("candidate", n, layer.act(1, candidate))
     layer.update("hidden", "h", f"{n} + {layer.act(0, layer.gate(0))} * ({hidden} - {n})")
-    return layer.finished({"h": FIRST_HIDDEN}, scratch)
+    return layer.finished({"h": FIRST_HIDDEN})
 
 
 def _rnn(site: Site) -> Built:
@@ -398,7 +420,7 @@ def _rnn(site: Site) -> Built:
     layer.reads("r", site.node.inputs[R])
     layer.sum("product", "acc", layer.rows, "r", "h")
     layer.update("hidden", "h", layer.act(0, layer.gate(0)))
-    return layer.finished({"h": FIRST_HIDDEN}, {"acc": layer.rows})
+    return layer.finished({"h": FIRST_HIDDEN})
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {("", "LSTM"): _lstm, ("", "GRU"): _gru, ("", "RNN"): _rnn}

@@ -12,7 +12,7 @@ from .graph import Graph, Node
 STEPS = frozenset((
     "Floor", "Ceil", "Round", "Sign", "Mod", "QuantizeLinear", "DynamicQuantizeLinear", "Equal", "Greater",
     "GreaterOrEqual", "Less", "LessOrEqual", "ArgMax", "ArgMin", "TopK", "Hardmax", "NonZero", "Shrink",
-    "ThresholdedRelu", "NonMaxSuppression", "Unique",
+    "ThresholdedRelu", "NonMaxSuppression", "Unique", "LSTMOfBytes",
 ))  # fmt: skip
 SUMS = frozenset((
     "Conv", "ConvTranspose", "DeformConv", "MatMul", "Gemm", "Einsum", "Attention", "AveragePool", "GlobalAveragePool",

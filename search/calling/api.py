@@ -48,12 +48,13 @@ def tune(
     """
     options.setdefault("start", time.monotonic())
     from ...space.design.space import generate as from_rules
+    from ...space.design.space import rule_list
     from ..tuning.ranged import tune as run
 
     if rules is not None:
         if generate is not None:
             raise UsageError("tune() takes rules for its own generator, or another generator, but not both")
-        generate = partial(from_rules, rules=rules)
+        generate = partial(from_rules, rules=rule_list(rules))
 
     unknown = [name for name in options if name not in TuneSettings.model_fields]
     if unknown:
@@ -65,6 +66,8 @@ def tune(
         options.setdefault("interface", dict(work.interface))
     if isinstance(options.get("db"), os.PathLike):
         options["db"] = os.fspath(options["db"])
+    if isinstance(schedules, str) or not isinstance(schedules, Sequence):
+        raise TypeError(f"`schedules` is a list of `ss.Schedule`, but got something of type {type(schedules).__name__}")
     asked = settings(**_program(work, options), target=target, **options)
     for schedule in schedules:
         add_own(schedule, asked, emit)

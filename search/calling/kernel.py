@@ -135,13 +135,12 @@ def build(
 
     A record is compiled for its own device, unless `target` is another than the default.
 
-    Arguments whose layout a schedule changed are taken in their logical shape and
-    packed on every call where `interface` calls them ``constant``, else in their
-    physical shape; those that are only reshaped, always in their logical one.  A `strict`
-    kernel keeps the order of sums and the sign of zeros.  `given` is the program before it was
-    scheduled, where that has layouts of its own: those are what ``fixed`` arguments keep, and are
-    taken in.  Raises UsageError for an argument that `interface` calls ``fixed`` and that the
-    schedule moves.  A program with extents that are expressions makes a `RangedKernel`.
+    An argument whose layout the schedule changed is passed in its physical shape.  Where `interface` calls it
+    ``constant`` it is passed in its logical shape, and every call packs it.  An argument that is only reshaped is
+    passed in its logical shape.  A `strict` kernel keeps the order of sums and the sign of zeros.  `given` is for a
+    program whose arguments had layouts before it was scheduled: that earlier program.  Its ``fixed`` arguments keep
+    those layouts and are passed in them.  Raises UsageError for an argument that `interface` calls ``fixed`` and
+    whose layout the schedule changes.  A program with extents that are expressions makes a `RangedKernel`.
     """
     from ...backends.lower import lower
     from ..workers.programs import program

@@ -42,7 +42,9 @@ def task_of(
     """
     if not isinstance(schedule, Schedule):
         kind = type(schedule).__name__
-        raise TypeError(f"a schedule of your own is an `ss.Schedule`, but got something of type {kind}")
+        text = "; the text of a trace is made one by `ss.Trace.from_script(text).replay(func)`"
+        more = text if isinstance(schedule, str) else ""
+        raise TypeError(f"a schedule of your own is an `ss.Schedule`, but got something of type {kind}{more}")
     if len(schedule.module.functions) > 1:
         raise UsageError("a schedule of a module of several functions cannot be recorded: a record is of one function")
     work = work_of(schedule.subject, "add")

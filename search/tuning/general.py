@@ -5,20 +5,29 @@ Most steps say nothing of extents, and are taken over; of those that do
     split([8, 16])                 is split([None, 16]), which rounds up
     transform_layout(..., shape)   has the least shape that holds the image, in multiples of the tiles that follow
     fuse(j, i), i an expression    is reorder(i, j), fuse(i, j), as the outermost alone may be one
-    fuse(j, i, k), k one as well   is reorder(i, j, k), fuse(i, j), and reorder(i, k) alone without j
+    fuse(j, i, k), k one as well   is reorder(i, j, k), fuse(i, j), and reorder(i, k) alone without j; i has enough
+                                   iterations for the one shape, as threads share no others
 
-What divides one shape does not divide all: at conditions that cut the last tile of an unknown extent whole tiles are
-peeled, and lanes of vectors masked.  Names that differ from there on are followed.  A step without which the program
+What divides one shape does not divide all: conditions cut the last tile of an unknown extent.  There are several
+`BOUNDARIES` for that, and a search measures them:
+
+    peel     whole tiles run apart, the cut one in a version for each number of rows or vectors, its last lanes masked
+    mask     lanes are masked, and each row of a tile is tested
+    branch   each row and each lane is tested, but for whole vectors
+    over     what is proven harmless in memory that is ours is computed beyond the end, the rest is peeled
+
+Names that differ from there on are followed.  A step without which the program
 is slower alone is left out where it is refused; all proofs are made again, for all values.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from ...ir.expr import Const, conjuncts, free_variables, substitute
+from ...ir.expr import Const, as_int, conjuncts, free_variables, substitute
 from ...ir.layout.index_map import IndexMap
 from ...ir.stmt import Block, PrimFunc, walk_stmts
 from ...ir.target import Target
@@ -29,6 +38,9 @@ from ...space.tree import find_loop, loops_above
 
 Step = list[Any]
 
+BOUNDARIES = ("peel", "mask", "over", "branch")  # the likeliest first
+EACH = 4  # iterations of a loop for each of the threads that share it, a choice
+
 DISPENSABLE = frozenset((
     "annotate", "parallel", "remove_branching_through_overcompute", "remove_overcompute_through_branching",
     "storage_align", "unroll", "vectorize",
@@ -36,11 +48,12 @@ DISPENSABLE = frozenset((
 """Primitives that change nothing that later steps name."""
 
 
-def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Target) -> Schedule:
+def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Target, boundary: str = "peel") -> Schedule:
     """The schedule of `func` for a target that a trace of it as it is for one shape, `fixed`, becomes.
 
     Raises ScheduleError, of the first step that is refused in every form.
     """
+    left_out = {"mask": ("peel",), "branch": ("peel", "mask")}.get(boundary, ())
     own, made = Schedule(fixed), Schedule(func)
     renamed: dict[str, str] = {}
     tiles = {prod(step[1]["factors"][k:]) for step in trace if step[0] == "split"
@@ -48,16 +61,26 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
     for name, arguments, *drawn in trace:
         asked = _renamed(arguments, renamed)
         least = _least_shape(own, arguments) if arguments.get("physical_shape") else None
+        extents = [as_int(find_loop(own.func, loop).extent) for loop in arguments["loops"]] if name == "fuse" else []
         before = own.apply(name, arguments, *drawn)
+        if name == "annotate" and arguments["ann_key"] in left_out:
+            continue
         try:
-            after = _applied(made, name, asked, None if least is None else _multiples(arguments, least, tiles))
+            multiples = None if least is None else _multiples(arguments, least, tiles)
+            after = _applied(made, name, asked, multiples, _shared(asked, extents, target.threads))
         except ScheduleError:
             if name not in DISPENSABLE:
                 raise
             continue
         renamed.update(_pairs(before, after))
-    for name, key in _edges(made.func, target):
-        made.annotate(name, key, True)
+    if boundary == "over":
+        for loop in dict.fromkeys(loop for loop, _ in _edges(made.func, target)):
+            for block in [stmt.name for stmt in walk_stmts(find_loop(made.func, loop)) if isinstance(stmt, Block)]:
+                with contextlib.suppress(ScheduleError):
+                    made.remove_branching_through_overcompute(block, loops=[loop])
+    for loop, key in _edges(made.func, target):
+        if key not in left_out:
+            made.annotate(loop, key, True)
     return made
 
 
@@ -94,13 +117,22 @@ def _multiples(arguments: dict[str, Any], least: Sequence[int], tiles: Collectio
     return found
 
 
-def _applied(schedule: Schedule, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None = None) -> Any:
+def _shared(arguments: dict[str, Any], extents: Sequence[int], threads: int) -> list[str]:
+    """The loops to be fused, those first that have enough iterations for the one shape, and then the longest."""
+    loops = dict(zip(arguments["loops"], extents, strict=True)) if extents else {}
+    return sorted(loops, key=lambda loop: -min(loops[loop], EACH * threads))
+
+
+def _applied(
+    schedule: Schedule, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None, first: Sequence[str]
+) -> Any:
     """Apply the first form of a step that is accepted; what it returns.  Raises ScheduleError of the step itself.
 
-    `multiples` are those of a layout's extents, where its shape is given in numbers.
+    `multiples` are those of a layout's extents, where its shape is given in numbers; of the loops that are fused the
+    `first` may be an expression.
     """
     refused: ScheduleError | None = None
-    for steps in _forms(schedule.func, name, arguments, multiples):
+    for steps in _forms(schedule.func, name, arguments, multiples, first):
         before = dict(vars(schedule))
         try:
             results = [schedule.apply(*step) for step in steps]
@@ -116,7 +148,7 @@ def _applied(schedule: Schedule, name: str, arguments: dict[str, Any], multiples
 
 
 def _forms(
-    func: PrimFunc, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None
+    func: PrimFunc, name: str, arguments: dict[str, Any], multiples: Sequence[int] | None, first: Sequence[str]
 ) -> Iterator[list[Step]]:
     yield [[name, arguments]]
     if name == "split" and arguments["factors"][0] is not None:
@@ -130,6 +162,7 @@ def _forms(
         if order != arguments["loops"]:
             yield [["reorder", {"loops": order}], [name, {"loops": order}]]
         open_ended = [loop for loop in order if not isinstance(find_loop(func, loop).extent, Const)]
+        open_ended.sort(key=first.index)
         alone = [*open_ended[:1], *(loop for loop in order if loop not in open_ended)]
         if len(open_ended) > 1:
             fused = [[name, {"loops": alone}]] if len(alone) > 1 else []

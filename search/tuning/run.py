@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,14 +33,16 @@ class Results:
 
     `trials` are candidates sent to a builder that its schedule did not refuse, `closed` those of which it is known
     what became of them, and `failed` counts them by kind, refused ones included.  `pilots` are candidates that
-    were tried on the CPU that the device is.  `valid` are the records that hold,
-    by id; `baseline` is the untuned program's and `roof` the limits of the device, None while they are not known.
+    were tried on the CPU that the device is.
+    `reasons` counts the messages of failures.  `valid` are the records that hold, by id; `baseline` is the untuned
+    program's and `roof` the limits of the device, None while they are not known.
     """
 
     def __init__(self, writer: RecordWriter) -> None:
         self.writer = writer
         self.trials = self.closed = self.duplicates = self.pilots = 0
         self.failed = dict.fromkeys(FAILURES, 0)
+        self.reasons: Counter[str] = Counter()
         self.valid: dict[str, Record] = {}
         self.best_us: float | None = None
         self.baseline: Record | None = None
@@ -50,6 +53,7 @@ class Results:
         self.writer.put([record])
         if record.failure is not None:
             self.failed[record.failure] += is_trial
+            self.reasons[record.message] += bool(is_trial and record.message)
             return
         self.valid[record.id] = record
         if record.latency_us is not None and (self.best_us is None or record.latency_us < self.best_us):

@@ -257,7 +257,8 @@ class ModelSampler(BaseSampler):
             pools = self._unlike(pools, taken)
         else:
             heads = [pool.head(1) for pool in pools]
-            add(pick_diverse(heads, self._portion(0.4, count), taken, batch, weight=0.0))
+            # A batch of one may be all that is measured: it is the best.
+            add(pick_diverse(heads, max(1, self._portion(0.4, count)), taken, batch, weight=0.0))
         chance = min(self._portion(CHANCE_SHARE, count), count - len(batch))
         spread = 0.6 if learned else 3.0
         rest = max(0, count - len(batch) - chance - self._portion(RANDOM_SHARE, count))

@@ -301,6 +301,8 @@ def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithErro
     if not isinstance(reason, str):
         return reason.error(f"{reason.message}; {found}")
     cause = f"; {problem}" if problem else ""
+    for message, count in run.results.reasons.most_common(1):
+        cause += f"; most often, {count} times, since {message}"
     if reason == "seconds" and not any(count for kind, count in run.results.failed.items() if kind != "infrastructure"):
         cause = (
             f": {run.settings.seconds:g} s were over before one of them, or the program as it was written, had been "

@@ -35,7 +35,7 @@ from .contractions import contraction_of
 INTERPRETED_STATEMENTS = 2_000_000  # a choice
 STEP_STATEMENTS = 500
 """Statements that the interpreter runs at once in the time in which it takes one step of a recurrence."""
-CHECKED_STATEMENTS = 1_000_000  # a choice
+CHECKED_STATEMENTS = 3_000_000  # a choice: some 0.2 s
 TOLERANCE = 1e-9  # relative, of float64
 
 
@@ -209,14 +209,15 @@ def shrunken(func: PrimFunc, budget: int) -> PrimFunc | None:
     """`func` with fewer iterations of the last nest, as effort at most `budget`; None where that does not suffice.
 
     Only loops are shortened whose variable is an index of everything that is stored below them, so that what is stored
-    at all is stored as before: spatial ones, and that of a recurrence where it is the outermost, whose first steps
-    need nothing of the later ones.
+    at all is stored as before, and nothing beside them reads: spatial ones, and that of a recurrence where it is the
+    outermost, whose first steps need nothing of the later ones.  What an outermost loop keeps in buffers of the
+    function is read in it alone, so that there only parameters count.
     """
     root = func.body
     before, last = _split_last(root.body)
     while (count := _effort(func)) > budget:
         loops = [n for n in walk(last) if isinstance(n, For) and isinstance(n.extent, Const) and as_int(n.extent) > 1]
-        loop = next((n for n in loops if _can_shorten(n, n is loops[0])), None)
+        loop = next((n for n in loops if _can_shorten(n, last, func.buffers if n is loops[0] else None)), None)
         if loop is None:
             return None
         extent = as_int(loop.extent)
@@ -230,20 +231,37 @@ def _split_last(body: Stmt) -> tuple[tuple[Stmt, ...], Stmt]:
     return (body.stmts[:-1], body.stmts[-1]) if isinstance(body, Seq) else ((), body)
 
 
-def _can_shorten(loop: For, is_outermost: bool) -> bool:
+def _can_shorten(loop: For, nest: Stmt, parameters: Sequence[Buffer] | None) -> bool:
+    """Whether a loop of the last nest can be shortened; `parameters` are given for the outermost one."""
+    stored = {store.buffer for store in stores(loop.body)}
+    if parameters is None and not stored.isdisjoint(read_buffers(_without(nest, loop))):
+        return False
+    counted = stored if parameters is None else stored.intersection(parameters)
     below = [n for n in walk(loop.body) if isinstance(n, Block)]
     if not below:
-        return all(loop.var in store.indices for store in stores(loop.body))
-    kinds = ("spatial", "opaque") if is_outermost else ("spatial",)
-    return all(_is_index_in(block, loop.var, kinds) for block in below)
+        return all(loop.var in store.indices for store in stores(loop.body) if store.buffer in counted)
+    inner = {id(n) for block in below for n in walk(block.body) if isinstance(n, Block)}
+    kinds = ("spatial",) if parameters is None else ("spatial", "opaque")
+    return all(_is_index_in(block, loop.var, kinds, counted) for block in below if id(block) not in inner)
 
 
-def _is_index_in(block: Block, var: Var, kinds: tuple[str, ...]) -> bool:
-    """Whether `var` alone is one iterator of the block, of one of `kinds`, stored at, and has no other part in it."""
+def _is_index_in(block: Block, var: Var, kinds: tuple[str, ...], counted: set[Buffer]) -> bool:
+    """Whether `var` is one iterator of the block, of one of `kinds`, stored to `counted` at, and has no other part.
+
+    Alone, or in steps whose order is kept in whatever order they are numbered.
+    """
     own = [i for i in block.iters if var in variables(i.binding)]
-    if len(own) != 1 or own[0].kind not in kinds or own[0].binding != var:
+    if len(own) != 1 or own[0].kind not in kinds or (own[0].binding != var and own[0].kind != "opaque"):
         return False
-    return all(own[0].var in n.indices for n in walk(block) if isinstance(n, Store))
+    return all(own[0].var in n.indices for n in walk(block) if isinstance(n, Store) and n.buffer in counted)
+
+
+def _without(nest: Stmt, loop: For) -> Stmt:
+    def visit(node: Any) -> Any:
+        return Seq(()) if node is loop else rebuild(node, visit)
+
+    result: Stmt = visit(nest)
+    return result
 
 
 def _with_extent(stmt: Stmt, var: Var, extent: int) -> Stmt:

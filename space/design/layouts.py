@@ -338,9 +338,8 @@ class DotPacked4(LayoutFamily):
         return [*words, Dim(self.dim, "inner", self.steps)]
 
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
-        before = [dim for dim in range(len(operand.dims)) if dim != self.dim]
-        along = self.size if self.axis >= 0 else before[-1] if before else -1
-        return CONTIGUOUS if along >= 0 and (vec, 1) in operand.dims[along] else STRIDED
+        along = self.size if self.axis >= 0 else len(operand.dims) - 1
+        return CONTIGUOUS if along != self.dim and (vec, 1) in operand.dims[along] else STRIDED
 
     def last_dim(self, operand: Operand) -> int:
         return self.dim

@@ -144,7 +144,8 @@ class Anchor:
     `factors` are the operands whose product (or, for min and max, which alone) the
     reduction combines with `op`; it is empty when the combined value is anything else.
     Where it adds products of two inputs of bytes, each widened to int32, `signs` says which of them are signed (``us``:
-    uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it is empty.
+    uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it is empty.  An anchor
+    `in_step` is one in a step of a recurrence, which does not begin before its inputs are there.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Anchor:
     op: str
     factors: tuple[int, ...]
     signs: str = ""
+    in_step: bool = False
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -246,7 +248,11 @@ def anchors_in_steps(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor,
     if len(known) < len(sums):
         return ()
     return tuple(
-        replace(a, operands=tuple(replace(o, source="other") if o.source == "fixed" else o for o in a.operands))
+        replace(
+            a,
+            operands=tuple(replace(o, source="other") if o.source == "fixed" else o for o in a.operands),
+            in_step=True,
+        )
         for a in known
     )
 

@@ -92,7 +92,16 @@ def generate(
     if not isinstance(target, Target):
         raise TypeError(f"`generate` takes a Target, as `ss.Target('cpu')` gives, but got {target!r}")
     func = func_of(func, "generate")
-    return _generate(func, target, tuple(sorted((interface or {}).items())), RULES if rules is None else tuple(rules))
+    return _generate(
+        func, target, tuple(sorted((interface or {}).items())), RULES if rules is None else rule_list(rules)
+    )
+
+
+def rule_list(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules that were given.  Raises TypeError for what is no list of functions."""
+    if not isinstance(rules, Sequence) or not all(map(callable, rules)):
+        raise TypeError(f"`rules` is a list of functions, as `[*ss.RULES, mine]`, but got {rules!r}")
+    return tuple(rules)
 
 
 @cached(64)
@@ -102,7 +111,10 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
     for rule in rules:
         name = getattr(rule, "__name__", repr(rule))
         look()
-        for sketch in rule(start, target, dict(interface)):
+        found = rule(start, target, dict(interface))
+        if not isinstance(found, Iterable):
+            raise ValueError(f"a rule returns a list of sketches, but `{name}` returned {found!r}")
+        for sketch in found:
             look()
             if not isinstance(sketch, Sketch):
                 raise ValueError(f"a rule gives sketches, but `{name}` gave a {type(sketch).__name__}")

@@ -88,13 +88,16 @@ def reductions_in_subgroups(anchor: Anchor, target: Target) -> list[int]:
 
 
 def dot_axis(anchor: Anchor, target: Target) -> int | None:
-    """The longest reduction with a dimension of its own in both factors, of more steps than one product has."""
+    """The longest reduction with a dimension of its own in both factors, of more than half the steps of a product.
+
+    So three channels of an image are a word of bytes, of which one is padding.
+    """
     if anchor.signs not in target.dot_signs:
         return None
     factors = [anchor.operands[f] for f in anchor.factors]
     own = [a for a in anchor.reduce if all(f.source != "other" and f.plain_dim(a) is not None for f in factors)]
     axis = max(own, key=lambda a: anchor.axes[a].extent, default=None)
-    return axis if axis is not None and anchor.axes[axis].extent > anchor.dot_steps else None
+    return axis if axis is not None and 2 * anchor.axes[axis].extent > anchor.dot_steps else None
 
 
 @dataclass(frozen=True)

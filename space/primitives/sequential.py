@@ -220,14 +220,16 @@ def _plan(func: PrimFunc, outer: str, buffer: str) -> _Plan | None:
     places_of = [(s, i) for s in touching for store in stores(s.stmt) for i in store.indices]
     stored = {v for s, i in places_of for v in free_variables(s.resolve(i))}
     nodes = (n for s in touching for n in walk(s.stmt) if isinstance(n, (Load, Store)))
-    shape = next(n.buffer.shape for n in nodes if n.buffer.name == buffer)
+    accessed = next(n.buffer for n in nodes if n.buffer.name == buffer)
+    if not accessed.is_fixed:
+        raise ScheduleError("(4) the extents of `{buffer}` are expressions, over which no loop is made", buffer=buffer)
     parts = []
     for at, dims in components(span, indices):
         if at and dims:
             own = tuple(span[k] for k in at)
             exact = tuple(indices[d] for d in dims)
             parts.append(_Part(own, tuple(dims), _replaced(own, exact, extents, stored)))
-    return _Plan(indices, shape, span, extents, tuple(parts))
+    return _Plan(indices, accessed.shape, span, extents, tuple(parts))
 
 
 def _the_indices(touching: Sequence[Statement], buffer: str) -> tuple[tuple[Expr, ...], Statement]:

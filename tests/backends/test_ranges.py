@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from ranged_programs import program
 
 import stridesmith as ss
 from stridesmith.backends.lower import LoweringError, lower, lowering_steps
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.expr import Var
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, If, walk_stmts
@@ -71,8 +73,8 @@ def test_wrong_calls_are_one_sentence() -> None:
     kernel = built(lambda s: None)
     a, b = np.zeros((5, 32), np.float32), np.zeros((8, 32), np.float32)
     wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
-        ((np.zeros((65, 32), np.float32), 2, b), ValueError, "takes what meets `n <= 64` alone, but n = 65 by axis 0"),
-        ((np.zeros((0, 32), np.float32), 2, b), ValueError, "takes what meets `1 <= n` alone, but n = 0"),
+        ((np.zeros((65, 32), np.float32), 2, b), ValueError, "is only for `n <= 64`, but n = 65, from axis 0"),
+        ((np.zeros((0, 32), np.float32), 2, b), ValueError, "is only for `1 <= n`, but n = 0"),
         ((a, 3, b), ValueError, "axis 0 of `B` must be m * 4 = 12, where m = 3, but the array has (8, 32)"),
         ((a, -2, b), ValueError, "axis 0 of `B` must be m * 4 = -8"),
         ((a[:, :31].copy(), 2, b), ValueError, "axis 1 of `A` must be 32"),
@@ -83,7 +85,7 @@ def test_wrong_calls_are_one_sentence() -> None:
         with pytest.raises(kind) as refused:
             kernel(*args)
         assert message in str(refused.value)
-    with pytest.raises(ValueError, match=r"axis 0 of `C` must be n = 5, where n = 5 by axis 0 of `A`"):
+    with pytest.raises(ValueError, match=r"axis 0 of `C` must be n = 5, where n = 5, from axis 0 of `A`"):
         kernel(a, 2, b, out=np.zeros((6, 8), np.float32))
 
 
@@ -127,7 +129,7 @@ def test_a_shape_that_comes_again_is_called_as_one_of_its_own() -> None:
     assert kernel.time(a, b, seconds=0.01).latency_us > 0
     with pytest.raises(ss.UsageError, match="has the integers m, but got q"):
         kernel.at(q=1)
-    with pytest.raises(ValueError, match="takes what meets `m <= 64` alone, but m = 65"):
+    with pytest.raises(ValueError, match="is only for `m <= 64`, but m = 65"):
         kernel.at(m=65)
 
 
@@ -242,10 +244,15 @@ def test_calls_of_all_shapes_are_direct(monkeypatch: pytest.MonkeyPatch) -> None
             assert (kernel(a, b) == 4 * m).all() and kernel(a, b).shape == (m, 8)
     a = np.ones((6, 4), np.float32)
     wrong: list[tuple[tuple[Any, ...], Any, type[Exception], str]] = [
-        ((a, b), np.zeros((4, 8), np.float32), ValueError, "axis 0 of `c` must be m = 6, where m = 6 by axis 0 of `a`"),
-        ((a[:3].copy(), b), None, ValueError, "takes what meets `m % 2 == 0` alone, but m = 3 by axis 0 of `a`"),
-        ((np.ones((66, 4), np.float32), b), None, ValueError, "takes what meets `m <= 64` alone, but m = 66"),
-        ((np.ones((0, 4), np.float32), b), None, ValueError, "alone, but m = 0 by axis 0 of `a`"),
+        (
+            (a, b),
+            np.zeros((4, 8), np.float32),
+            ValueError,
+            "axis 0 of `c` must be m = 6, where m = 6, from axis 0 of `a`",
+        ),
+        ((a[:3].copy(), b), None, ValueError, "is only for `m % 2 == 0`, but m = 3, from axis 0 of `a`"),
+        ((np.ones((66, 4), np.float32), b), None, ValueError, "is only for `m <= 64`, but m = 66"),
+        ((np.ones((0, 4), np.float32), b), None, ValueError, "`, but m = 0, from axis 0 of `a`"),
         ((a, np.ones((4, 9), np.float32)), None, ValueError, "axis 1 of `b` must be 8"),
         ((a, b.astype(np.float64)), None, TypeError, "`b` must have dtype float32"),
         ((a, b), np.lib.stride_tricks.as_strided(a, (6, 8), (0, 0)), ValueError, "must be C-contiguous"),
@@ -279,7 +286,39 @@ def rows(a: T.handle, b: T.handle, c: T.handle):
         a, b = np.ones((n, m), np.float32), np.ones((m, n), np.float32)
         assert (kernel(a, b) == 2).all() and kernel(a, b).shape == (n,)
     for _ in range(2):
-        with pytest.raises(ValueError, match="takes what meets `n <= m` alone, but m = 2 by axis 1 of `A` and n = 3"):
+        with pytest.raises(ValueError, match="is only for `n <= m`, but m = 2, from axis 1 of `A` and n = 3"):
             kernel(np.ones((3, 2), np.float32), np.ones((2, 3), np.float32))
-    with pytest.raises(ValueError, match=r"axis 0 of `B` must be m = 4, where m = 4 by axis 1 of `A`"):
+    with pytest.raises(ValueError, match=r"axis 0 of `B` must be m = 4, where m = 4, from axis 1 of `A`"):
         kernel(np.ones((3, 4), np.float32), np.ones((5, 3), np.float32))
+
+
+def test_rows_of_an_unknown_stride_share_addresses_and_masks() -> None:
+    """Lanes are compared in 32 bits, in a whole tile once for all rows, and a row is a multiple of the stride away."""
+    func = ss.workload("depthwise_conv2d", c=2, h=(16, 128), w=(16, 128)).func
+    sch = Schedule(func)
+    sch.compute_inline("pad")
+    n, c, oh, ow, kh, kw = sch.get_loops("conv")
+    (oh0, oh1), (ow0, ow1) = sch.split(oh, [None, 4]), sch.split(ow, [None, 16])
+    sch.reorder(n, c, oh0, ow0, kw, kh, oh1, ow1)
+    sch.cache_write("conv", 0, "local")
+    sch.reverse_compute_at("y_local", ow0)
+    sch.decompose_reduction("conv", kw)
+    for loop in (oh1, f"{oh1}_init"):
+        sch.unroll(loop)
+        sch.annotate(loop, "peel", True)
+    for loop in (ow1, f"{ow1}_init", sch.get_loops("y_local")[-1]):
+        sch.vectorize(sch.split(loop, [None, 16])[1] if loop.startswith("y_local") else loop)
+    for loop in (ow1, f"{ow1}_init"):
+        sch.annotate(loop, "peel", True)
+        sch.annotate(loop, "mask", True)
+    sch.unroll(kh)
+    text = generate(lower(sch.func, AVX512), AVX512)
+    assert "x i64>" not in text, [line for line in text.splitlines() if "x i64>" in line][:3]
+    assert len(re.findall(r"icmp \w+ <16 x i32>", text)) < 20
+    kernel = ss.build(sch.func, "cpu")
+    rng = np.random.default_rng(0)
+    for h, w in ((16, 16), (17, 31), (18, 33), (19, 47), (128, 100)):
+        x, weights = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((1, 2, h, w), (2, 3, 3)))
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        parts = [padded[:, :, a : a + h, b : b + w] * weights[None, :, a, b, None, None] for a, b in np.ndindex(3, 3)]
+        np.testing.assert_allclose(kernel(x, weights), sum(parts), rtol=1e-4, atol=1e-5)

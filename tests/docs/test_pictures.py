@@ -80,5 +80,5 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     """A map that is no layout, and a buffer with too many elements."""
     with pytest.raises(LayoutError, match="not injective"):
         layout_picture([14], "lambda i: [i // 4]")
-    with pytest.raises(ValueError, match="at most 4096 elements"):
+    with pytest.raises(ValueError, match="at most 4096 elements, but B has 10000; draw a smaller buffer"):
         layout_picture([100, 100], "lambda i, j: [i, j]")

@@ -144,6 +144,11 @@ def test_a_result_that_nobody_reads_is_not_kept() -> None:
     assert ss.transform.remove_no_op(func) == program("for i in range(4):\n    T.call_extern('int32', 'f', B.data)")
     used = program("x: T.float32 = T.call_extern('float32', 'f', A.data)\nB[0] = x")
     assert ss.transform.remove_no_op(used) == used
+    over = program("for i in range(4):\n    B[i] = T.call_extern('float32', 'f', A.data)\n    B[i] = 1.0")
+    called = program("for i in range(4):\n    T.call_extern('float32', 'f', A.data)\n    B[i] = 1.0")
+    assert ss.transform.remove_no_op(over) == called
+    kept = program("for i in range(4):\n    B[i] = T.call_extern('float32', 'f', B.data)\n    B[3] = 1.0")
+    assert ss.transform.remove_no_op(kept) == kept
 
 
 def test_while_and_assertions_run_and_are_refused_by_lower() -> None:

@@ -76,9 +76,9 @@ def test_the_interpreter_takes_extents_from_arrays_and_scalars(n: int, m: int) -
     ("shapes", "m", "message"),
     [
         (((5, 32), (8, 32), (5, 12)), 3, "axis 0 of `B` must be m * 4 = 12, where m = 3, but the array has (8, 32)"),
-        (((5, 32), (8, 32), (6, 8)), 2, "axis 0 of `C` must be n = 5, where n = 5 by axis 0 of `A`, but"),
-        (((600, 32), (8, 32), (600, 8)), 2, "`matmul` takes what meets `n <= 512` alone, but n = 600 by axis 0 of `A`"),
-        (((0, 32), (8, 32), (0, 8)), 2, "`matmul` takes what meets `1 <= n` alone, but n = 0 by axis 0 of `A`"),
+        (((5, 32), (8, 32), (6, 8)), 2, "axis 0 of `C` must be n = 5, where n = 5, from axis 0 of `A`, but"),
+        (((600, 32), (8, 32), (600, 8)), 2, "`matmul` is only for `n <= 512`, but n = 600, from axis 0 of `A`"),
+        (((0, 32), (8, 32), (0, 8)), 2, "`matmul` is only for `1 <= n`, but n = 0, from axis 0 of `A`"),
         (((5, 32), (8, 32), (5, 8)), -2, "axis 0 of `B` must be m * 4 = -8, where m = -2, but the array has (8, 32)"),
         (((5,), (8, 32), (5, 8)), 2, "`A` has the extents (n, 32), but the array has (5,)"),
         (((5, 31), (8, 32), (5, 8)), 2, "axis 1 of `A` must be 32, but the array has (5, 31)"),
@@ -121,7 +121,7 @@ def test_what_is_assumed_of_parameters_carries_proofs() -> None:
     a, b = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     ss.interpret(func, a, b)
     np.testing.assert_array_equal(b, a.reshape(2, 8)[:, ::-1].reshape(-1))
-    with pytest.raises(InterpreterError, match=r"takes what meets `n % 8 == 0` alone, but n = 12"):
+    with pytest.raises(InterpreterError, match=r"is only for `n % 8 == 0`, but n = 12"):
         ss.interpret(func, a[:12].copy(), b[:12].copy())
     with pytest.raises(OutOfBounds):
         check_in_bounds(program(text.replace("n // 8, 8", "(n + 7) // 8, 8").replace("T.assume(n % 8 == 0)", "")))
@@ -141,7 +141,7 @@ def test_an_assumption_that_is_false_of_every_call_proves_nothing_without_a_chec
         check_in_bounds(program(text))
     checked = program(text.replace("(8,)", "(n + 1,)"))
     check_in_bounds(checked)
-    with pytest.raises(InterpreterError, match="takes what meets `n < 8` alone, but n = 8"):
+    with pytest.raises(InterpreterError, match="is only for `n < 8`, but n = 8"):
         ss.interpret(checked, np.zeros(9, np.float32), 8)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx_models import model, node
 
 from stridesmith.backends.devices import discover
@@ -16,6 +16,11 @@ from stridesmith.models.api import compiled, network_of
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.network import Network, Operator
 from stridesmith.models.onnx import read
+from stridesmith.models.tasks import tasks_of
+from stridesmith.search.tuning.study import Study
+from stridesmith.search.workers import jobs
+from stridesmith.search.workers.protocol import Build, Built, Choice
+from stridesmith.space.design.space import generate
 
 Array = Any
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -191,32 +196,105 @@ def test_the_product_of_the_input_stands_in_front_of_the_steps() -> None:
     assert names == ["input_product", "lstm"]
 
 
-@pytest.mark.parametrize(("direction", "each"), [("forward", False), ("bidirectional", True)])
-def test_an_lstm_with_weights_of_bytes(direction: str, each: bool) -> None:
-    """ONNX Runtime's DynamicQuantizeLSTM is an LSTM of the floats that its weights stand for."""
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_a_sequence_without_steps_ends_in_zeros(op: str) -> None:
+    """ONNX says nothing of it: the last states are those of ONNX Runtime, whatever the first ones are."""
+    made, given = layer(op, np.random.default_rng(4), (3, 3, 2, 4), "blhc"[: 4 if op == "LSTM" else 3])
+    given["l"][:] = [2, 0, 3]
+    loose = next(at for at, tensor in enumerate(made.graph.initializer) if tensor.name == "l")
+    del made.graph.initializer[loose]
+    made.graph.input.append(helper.make_tensor_value_info("l", TensorProto.INT32, [3]))
+    network = read(made)
+    inputs = {name: given[name] for name in network.inputs}
+    found = evaluate(network, inputs)
+    assert not found["y_h"][:, 1].any()
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for name, right in zip(network.outputs, session.run(None, inputs), strict=True):
+        np.testing.assert_allclose(found[name], right, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("in_bytes", [False, True])
+def test_what_a_step_makes_for_its_own_sums_is_never_moved(in_bytes: bool) -> None:
+    """Each candidate of a layer whose steps have such a stage, as a GRU has the reset state, can be built."""
+    extents = (4, 1, 16, 32)
+    made = (
+        layer_of_bytes("", "int8", True, {}, extents)
+        if in_bytes
+        else layer("GRU", np.random.default_rng(0), extents, "b")
+    )
+    made = made[0]
+    target = discover("cpu", 2)
+    task = tasks_of(network_of(read(made), target), target)[-1].task
+    space = generate(task.work.func, target, task.interface)
+    for candidate in Study(space, seed=0).ask(6):
+        sketch = space.sketches[candidate.sketch]
+        choice = Choice(sketch.name, candidate.choice, dict(task.interface))
+        assert isinstance(jobs.run(Build(script=task.script, target=target, choice=choice)), Built)
+
+
+BACK = {"direction": "reverse"}
+BYTES_CASES = [
+    ("", "int8", False, {}), ("bhcp", "uint8", True, {}), ("bl", "int8", True, {}),
+    ("blhcp", "uint8", False, {"direction": "bidirectional"}), ("bl", "int8", False, BACK),
+    ("b", "int8", True, {"direction": "reverse", "clip": 2.5}), ("bhp", "int8", False, {"input_forget": 1}),
+    ("b", "uint8", True, {"direction": "bidirectional", "activation_alpha": [0.3], "activations":
+        ["HardSigmoid", "Softsign", "Tanh", "Sigmoid", "Relu", "Tanh"]}),
+]  # fmt: skip
+"""Optional inputs, the type of the weights, whether columns have scales of their own, and attributes."""
+
+
+def layer_of_bytes(extra: str, dtype: str, each: bool, values: Mapping[str, Any], extents: tuple[int, ...]) -> Any:
+    """A model of ONNX Runtime's DynamicQuantizeLSTM, and its inputs."""
     rng = np.random.default_rng(3)
-    count, steps, batch, width, size = (2 if direction == "bidirectional" else 1), 4, 2, 5, 6
+    steps, batch, width, size = extents
+    count = 2 if values.get("direction") == "bidirectional" else 1
     shape = (count, 4 * size) if each else (count,)
     constants: dict[str, Any] = {}
     for name, rows in (("w", width), ("r", size)):
-        constants[name] = rng.integers(0, 255, (count, rows, 4 * size)).astype(np.uint8)
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        constants[name] = rng.integers(low, high + 1, (count, rows, 4 * size)).astype(dtype)
         constants[f"{name}s"] = rng.uniform(0.003, 0.006, shape).astype(np.float32)
-        constants[f"{name}z"] = np.full(shape, rng.integers(120, 136), np.uint8)
-    constants["b"] = rng.uniform(-1, 1, (count, 8 * size)).astype(np.float32)
-    made = helper.make_node("DynamicQuantizeLSTM", ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"],
-                            ["y", "h", "c"], domain="com.microsoft", hidden_size=size, direction=direction)  # fmt: skip
-    whole = model([made], {"x": (steps, batch, width)}, constants, "y h c")
+        zero = 0 if dtype == "int8" else rng.integers(118, 138)
+        constants[f"{name}z"] = np.full(shape, zero, dtype)
+    given = {"x": rng.standard_normal((steps, batch, width)).astype(np.float32)}
+    state = rng.uniform(-1, 1, (count, batch, size)).astype(np.float32)
+    given |= {name: state for name in "hc" if name in extra}
+    if "l" in extra:
+        given["l"] = np.r_[steps - 1, rng.integers(1, steps, batch - 1)].astype(np.int32)
+    constants |= {name: rng.uniform(-1, 1, (count, many * size)).astype(np.float32)
+                  for name, many in (("b", 8), ("p", 3)) if name in extra}  # fmt: skip
+    names = [name if name in given or name in constants else "" for name in "xwrblhcp"]
+    made = helper.make_node("DynamicQuantizeLSTM", [*names, "ws", "wz", "rs", "rz"], ["y", "y_h", "y_c"],
+                            domain="com.microsoft", hidden_size=size, **values)  # fmt: skip
+    whole = model([made], {name: array.shape for name, array in given.items()}, constants, "y y_h y_c")
+    for item in whole.graph.input:
+        item.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(given[item.name].dtype)
     whole.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return whole, given
+
+
+@pytest.mark.parametrize(("extra", "dtype", "each", "values"), BYTES_CASES)
+def test_an_lstm_in_bytes(extra: str, dtype: str, each: bool, values: dict[str, Any]) -> None:
+    """ONNX Runtime's DynamicQuantizeLSTM as one thread of it computes: input and states are rounded to bytes."""
+    whole, given = layer_of_bytes(extra, dtype, each, values, (5, 3, 6, 7))
     network = read(whole)
     assert not network.foreign
-    x = rng.standard_normal((steps, batch, width)).astype(np.float32)
-    floats = {"x": x, "b": constants["b"]}
-    for name in "wr":
-        zero, scale = (constants[f"{name}{k}"].astype(float).reshape(count, 1, -1) for k in "zs")
-        floats[name] = ((constants[name] - zero) * scale).transpose(0, 2, 1)
-    found = evaluate(network, {"x": x})
-    for name, right in zip("yhc", expected("LSTM", floats, {"direction": direction}), strict=True):
-        np.testing.assert_allclose(found[name], right, rtol=2e-5, atol=2e-6)
+    check_against_onnxruntime(whole, given, evaluate(network, given))
+
+
+@pytest.mark.parametrize(("extra", "dtype", "values"), [("bhc", "int8", {}), ("bl", "uint8", BACK), ("", "uint8", {})])
+def test_a_compiled_lstm_in_bytes(extra: str, dtype: str, values: dict[str, Any]) -> None:
+    """What the estimate likes best, on two threads."""
+    whole, given = layer_of_bytes(extra, dtype, True, values, (4, 2, 16, 32))
+    target = discover("cpu", 2)
+    check_against_onnxruntime(whole, given, compiled(network_of(read(whole), target), target)(given))
+
+
+def check_against_onnxruntime(whole: Any, given: Mapping[str, Array], found: Mapping[str, Array]) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(whole.SerializeToString(), providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(found["y"], session.run(["y"], {"x": x})[0], atol=2e-2)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(whole.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    for name, right in zip(("y", "y_h", "y_c"), session.run(None, given), strict=True):
+        np.testing.assert_allclose(found[name], right, rtol=2e-5, atol=2e-6, err_msg=name)

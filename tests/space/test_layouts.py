@@ -455,3 +455,19 @@ def test_random_layouts_keep_results_and_promises(seed: int) -> None:
     verify(flat)
     same_results(original, flat)
     assert ss.transform.flatten_buffers(flat) == flat
+
+
+def test_flattening_leaves_out_views_that_nothing_uses() -> None:
+    text = """
+@T.prim_func
+def f(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32")):
+    B = T.decl_buffer((4, 5), "float32")
+    D = T.decl_buffer((4, 4), "float32", data=B.data, strides=[5, 1])
+    for i, j in T.grid(4, 4):
+        D[i, j] = A[i, j]
+    for i, j in T.grid(4, 4):
+        C[i, j] = D[i, j]
+"""
+    flat = ss.transform.flatten_buffers(text)
+    same_results(function(text), flat)
+    assert flat.script().count("decl_buffer") == 3  # views of A and C, and D

@@ -72,6 +72,8 @@ def test_a_stage_does_not_follow_a_part_of_a_reduction() -> None:
     early = text.replace("for i in range(4):", "for r, i in T.grid(2, 4):")
     with pytest.raises(ScheduleError, match=r"\(3\) `t` is not final in one iteration of `i`: two iterations"):
         schedule(early).reverse_compute_at("use", "i")
+    with pytest.raises(ScheduleError, match=r"element, as at r=0, i=0.*; choose a loop outside of those that store"):
+        schedule(early).reverse_compute_at("use", "i")
 
 
 def test_a_part_leaves_out_what_another_iteration_stores() -> None:

@@ -295,3 +295,22 @@ def test_loops_without_iterations_are_rewritten_or_refused() -> None:
     interpret(sch.func, y, y.copy())
     with pytest.raises(ScheduleError, match="no instance of the loops runs"):
         never("4, 0").sequential_buffer_access("root", "y")
+
+
+def test_a_buffer_of_an_unknown_extent_is_refused() -> None:
+    """Where the loops over it have numbers all the same, there is no loop that runs over all of it."""
+    sch = schedule("""
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    C = T.match_buffer(c, (n,), "float32")
+    T.assume(n <= 9)
+    for io, ii in T.grid(3, 3):
+        with T.block("C"):
+            vi = T.axis.spatial(n, io * 3 + ii)
+            T.where(io * 3 + ii < n)
+            C[vi] = A[vi]
+""")
+    with pytest.raises(ScheduleError, match=r"\(4\) the extents of `A` are expressions"):
+        sch.sequential_buffer_access("C", "A")

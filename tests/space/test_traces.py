@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import pydoc
 import re
 import sys
 
@@ -321,6 +323,19 @@ def test_every_primitive_is_documented_and_typed() -> None:
         numbers = [int(n) for n in re.findall(r"\((\d)\)", text)]
         assert sorted(set(numbers)) == list(range(1, max(numbers, default=0) + 1)), f"{name} leaves out a condition"
         assert primitive.hints.keys() >= primitive.signature.parameters.keys(), f"{name} has arguments without a type"
+
+
+def test_help_shows_what_one_passes() -> None:
+    """Of a schedule's method, and of the class's, for primitives and wrappers; the class's method is that of each."""
+    sch = Schedule(program())
+    assert str(inspect.signature(sch.split)).startswith("(loop: 'str', factors:")
+    assert str(inspect.signature(Schedule.split)).startswith("(self, /, loop: 'str', factors:")
+    assert next(iter(inspect.signature(Schedule.sequential_buffer_access).parameters)) == "self"
+    text = pydoc.render_doc(Schedule.split, renderer=pydoc.plaintext)
+    assert "split(self, /, loop: 'str'" in text and "func" not in text.splitlines()[2]
+    assert Schedule.split(sch, "i", [None, 4]) == ("i_0", "i_1")
+    with pytest.raises(AttributeError, match="no attribute 'splitt'"):
+        Schedule.splitt
 
 
 HUGE_PAD = "lambda k, j: b[" + "+".join(["k"] * 2000) + ", j]"

@@ -73,7 +73,9 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
 
 
 def _places(site: Site, operand: Operand, choices: Sequence[LayoutFamily]) -> list[int]:
-    """Where an input's copy or producer is computed."""
+    """Where an input's copy or producer is computed: of a sum in a step that comes before, once for all threads."""
+    if site.anchor.in_step:
+        return [ROOT]
     inner = [INNER] if site.target.execution.work_items_share_a_thread and not site.structure.subgroup else []
     if operand.source == "stage" and is_read_in_words(site.anchor, operand, site.structure):
         return [ROOT, *inner]

@@ -61,8 +61,9 @@ def _opens(site: Site, out: Collector) -> None:
             sizes = [u for u in UNROLLS if u <= item.extent]
             if 1 < item.extent <= 11 and item.extent not in sizes:
                 sizes.append(item.extent)
-            if axis == site.structure.dot:
-                sizes = [size for size in sizes if size % site.anchor.dot_steps == 0]
+            if axis == site.structure.dot:  # whole words, of which a short reduction fills a part
+                steps = site.anchor.dot_steps
+                sizes = [size for size in sizes if size % steps == 0] or [steps]
         else:
             rows, sides = (WARP_ROWS, WARP_SIDE_ROWS) if site.target.warp > 1 else (ROWS, SIDE_ROWS)
             sizes = [t for t in (rows if axis == site.structure.row else sides) if t <= item.extent]

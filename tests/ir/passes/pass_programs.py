@@ -16,7 +16,23 @@ from numpy.typing import NDArray
 
 from stridesmith.ir.calls import Pointer, Region, Text
 from stridesmith.ir.expr import TRUE, Binary, Buffer, Expr, Load, Not, Var, binary, const, if_then_else
-from stridesmith.ir.stmt import Assert, Assume, Block, For, If, Iter, Let, Opaque, PrimFunc, Stmt, Store, While, seq
+from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.stmt import (
+    Assert,
+    Assume,
+    Block,
+    For,
+    If,
+    Iter,
+    Let,
+    Opaque,
+    PrimFunc,
+    Stmt,
+    Store,
+    While,
+    seq,
+    written_buffers,
+)
 
 SIZE = 8
 A, B, C, S = (Buffer(name, (SIZE,), "int32") for name in "ABCS")
@@ -201,3 +217,14 @@ def mix(reads: Sequence[NDArray[Any]], writes: Sequence[NDArray[Any]]) -> None:
 
 
 CALLS = {"mix": mix}
+
+
+def outputs(func: PrimFunc, seed: int) -> dict[str, NDArray[Any]]:
+    """What the function computes from random inputs; outputs start with what must not be read."""
+    rng = np.random.default_rng(seed)
+    written = {b.name for b in written_buffers(func)}
+    arrays = {b.name: rng.integers(-3, 4, b.shape).astype(b.dtype) for b in func.params if isinstance(b, Buffer)}
+    for name in written & arrays.keys():
+        arrays[name][...] = 77
+    interpret(func, *arrays.values(), calls=CALLS)
+    return arrays

@@ -230,6 +230,23 @@ CONTENTS: Pairs = [
      "for a in range(4):\n    with T.block('w'):\n        v = T.axis.spatial(4, a)\n        A[v] = 6\n"
      "for b in range(4):\n    with T.block('r'):\n        w = T.axis.spatial(4, b)\n        B[w] = 6"),
 ]  # fmt: skip
+CONTENTS += [
+    ("for a in range(16):\n    B[a] = 0\nfor a in range(16):\n    C[a] = T.if_then_else(3 <= a and a < 9, X[a], 0)\n"
+     "for a, f in T.grid(16, 3):\n    if f <= a:\n        B[a] = B[a] + C[a - f] * Y[f]\nfor a in range(16):\n"
+     "    if a < 3 or 11 <= a:\n        if B[a] != 0:\n            D[a] = 1\n",
+     "for a in range(16):\n    B[a] = 0\nfor a in range(16):\n    C[a] = T.if_then_else(3 <= a and a < 9, X[a], 0)\n"
+     "for a, f in T.grid(16, 3):\n    if f <= a:\n        B[a] = B[a] + C[a - f] * Y[f]"),
+    ("for a in range(16):\n    B[a] = 0\nfor a in range(16):\n    C[a] = T.if_then_else(3 <= a and a < 9, X[a], 0)\n"
+     "for a, f in T.grid(16, 3):\n    if a + f < 16:\n        B[a + f] = B[a + f] + C[a] * Y[f]\nA[0] = B[2] + B[11]",
+     "for a in range(16):\n    B[a] = 0\nfor a in range(16):\n    C[a] = T.if_then_else(3 <= a and a < 9, X[a], 0)\n"
+     "for a, f in T.grid(16, 3):\n    if a + f < 16:\n        B[a + f] = B[a + f] + C[a] * Y[f]\nA[0] = 0"),
+    ("for a in range(16):\n    B[a] = 0\nfor a in range(16):\n    C[a] = T.if_then_else(3 <= a and a < 9, X[a], 0)\n"
+     "for a, f in T.grid(16, 3):\n    if f <= a:\n        B[a] = B[a] + C[a - f] * Y[f]\nA[0] = B[3]", ""),
+    ("for a in range(16):\n    C[a] = T.if_then_else(a < 9, X[a], 1)\nA[0] = 7\nfor a in range(9, 16):\n"
+     "    A[0] = A[0] * C[a]\nB[0] = A[0]",
+     "for a in range(16):\n    C[a] = T.if_then_else(a < 9, X[a], 1)\nA[0] = 7\nfor a in range(9, 16):\n"
+     "    A[0] = A[0] * C[a]\nB[0] = 7"),
+]  # fmt: skip
 FORGOTTEN: Pairs = [(body, "") for body in [
     "A[0] = 0\nA[0] = X[0]\nif A[0] == 0:\n    B[0] = 42",
     FILL + "A[X[0] % 16] = 5\nB[0] = A[7]",
@@ -241,6 +258,32 @@ FORGOTTEN: Pairs = [(body, "") for body in [
     "for a in range(16):\n    A[a] = X[a]\nfor b in range(16):\n    if A[b] + 1 > A[b]:\n        B[b] = 1",
     FILL + "for b in range(16):\n    A[b] = A[15 - b]\n    B[b] = A[b]",
 ]]  # fmt: skip
+BRANCHES: Pairs = [
+    ("for a in range(16):\n    if X[a] > 3:\n        A[a] = 5\n        B[a] = A[a]",
+     "for a in range(16):\n    if X[a] > 3:\n        A[a] = 5\n        B[a] = 5"),
+    (FILL + "n: T.int32 = X[1]\nif A[X[0] % 4] == n:\n    B[0] = A[X[0] % 4]", ""),
+    (FILL + "for n in range(16):\n    if X[n] == 3:\n        A[n] = A[n] + X[n]\n        B[n] = A[n]",
+     FILL + "for n in range(16):\n    if X[n] == 3:\n        A[n] = A[n] + 3\n        B[n] = A[n]"),
+    ("for n in range(4):\n    A[0] = X[n]\n    if A[0] == 3:\n        A[0] = A[0] + 1\n"
+     "        if A[0] == 3:\n            A[0] = 5\n        else:\n            A[0] = 10\n    B[n] = A[0]",
+     "for n in range(4):\n    A[0] = X[n]\n    if A[0] == 3:\n        A[0] = 4\n        A[0] = 10\n    B[n] = A[0]"),
+    ("for n in range(4):\n    A[n] = X[n]\n    if T.Cast('int64', A[n]) == n:\n        B[n] = A[n] + 1\n"
+     "        if T.Cast('int64', A[n]) != n:\n            B[n] = 7",
+     "for n in range(4):\n    A[n] = X[n]\n    if T.Cast('int64', A[n]) == n:\n        B[n] = A[n] + 1"),
+    ("for n in range(4):\n    A[n] = X[n]\n    if A[n] != 2:\n        A[n] = 1\n    else:\n        B[n] = A[n] * 3",
+     "for n in range(4):\n    A[n] = X[n]\n    if A[n] != 2:\n        A[n] = 1\n    else:\n        B[n] = 6"),
+    ("for n in range(4):\n    A[n] = X[n]\n    if A[n] == 2 and n < 3:\n        A[3] = 1\n        B[n] = A[n]",
+     "for n in range(4):\n    A[n] = X[n]\n    if A[n] == 2 and n < 3:\n        A[3] = 1\n        B[n] = 2"),
+    ("for n in range(4):\n    A[n] = X[n]\n    if A[n] == 2:\n        A[3] = 1\n        B[n] = A[n]", ""),
+    ("for n in range(4):\n    A[n] = X[n]\n    if A[n] == 2 or n == 3:\n        B[n] = A[n]", ""),
+    ("for n in range(4):\n    A[n] = X[n]\n    if A[n] == 2:\n        for m in range(2):\n            B[m] = A[n] * 2\n"
+     "            A[n] = X[m]", ""),
+    ("for n in range(4):\n    if X[n] > 2:\n        if X[n + 1] > 2:\n            A[0] = 5\n        B[n] = X[n + 2]",
+     ""),
+    ("A[0] = 1\nfor n in range(4):\n    if X[n] > 2:\n        if X[n + 1] > 2:\n            A[0] = 5\n"
+     "        B[n] = A[0]",
+     ""),
+]  # fmt: skip
 STORES: Pairs = [
     ("A[0] = X[0]\nA[0] = A[0]", "A[0] = X[0]"),
     (FILL + "for b in range(16):\n    A[b] = A[b]", FILL),
@@ -374,6 +417,7 @@ TABLES: dict[str, tuple[str, Pairs]] = {
     "bounds": ("simplify", BOUNDS),
     "known contents": ("simplify", CONTENTS),
     "contents that may have changed": ("simplify", FORGOTTEN),
+    "contents of a branch": ("simplify", BRANCHES),
     "stores without an effect": ("remove_no_op", STORES),
     "temporaries": ("remove_no_op", TEMPORARIES),
     "stores with an effect": ("remove_no_op", LOUD),

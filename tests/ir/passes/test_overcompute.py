@@ -108,6 +108,30 @@ def test_a_read_outside_of_the_buffer_is_refused_with_the_point() -> None:
     assert "at io=3, ii=2, f=2 the body would read A[4, 0], outside of its shape" in refusals(func(CONV.format(rows=4)))
 
 
+def test_what_is_read_in_any_case_is_given_by_the_caller() -> None:
+    """An output that is read before it is written holds something, for whoever may call the function at all."""
+    body = """
+@T.prim_func
+def f(A: T.Buffer((2,), "int32"), X: T.Buffer((16,), "int32")):
+    for i in range(16):
+        if i > 0{other}:
+            A[0] = A[0] + T.Cast("int32", i * i){more}
+"""
+    func = parse(body.format(other="", more=""))
+    new = remove_branching_through_overcompute(func)
+    assert "if" not in new.script()
+    results = []
+    for program in (func, new):
+        a = np.asarray([3, 0], "int32")
+        interpret(program, a, np.zeros(16, "int32"), strict_state=False)
+        results.append(a)
+    np.testing.assert_array_equal(*results)
+    for other, more in ((" and X[i] > 0", ""), ("", " + A[1 - T.min(i, 1)]")):
+        # Nobody knows whether the first is read at all, and of the second only iteration 0 reads A[1].
+        kept = parse(body.format(other=other, more=more))
+        assert remove_branching_through_overcompute(kept) == kept
+
+
 def test_removing_overcompute_is_the_way_back() -> None:
     """The condition comes from the final padding; the store of the padding itself is never lost."""
     over = removed(func(CONV.format(rows=5)))

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ir.passes.pass_programs import CALLS, pass_programs
+from ir.passes.pass_programs import outputs, pass_programs
 from random_programs import programs
 from random_runs import arguments, assert_refines, interpreted
 from scale import scaled
 
-from stridesmith.ir.expr import Buffer
-from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.passes.transform import PASSES
-from stridesmith.ir.stmt import PrimFunc, written_buffers
+from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 
@@ -25,17 +23,6 @@ EXAMPLES = {
 }  # fmt: skip
 NAMES = tuple(EXAMPLES)
 changed: Counter[str] = Counter()
-
-
-def outputs(func: PrimFunc, seed: int) -> dict[str, np.ndarray]:
-    """What the function computes from random inputs; outputs start with what must not be read."""
-    rng = np.random.default_rng(seed)
-    written = {b.name for b in written_buffers(func)}
-    arrays = {b.name: rng.integers(-3, 4, b.shape).astype(b.dtype) for b in func.params if isinstance(b, Buffer)}
-    for name in written & arrays.keys():
-        arrays[name][...] = 77
-    interpret(func, *arrays.values(), calls=CALLS)
-    return arrays
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -59,12 +59,21 @@ def test_a_schedule_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("given", "error", "words"),
-    [("text", TypeError, "is an `ss.Schedule`, but got something of type str"), (None, TypeError, "NoneType")],
+    [
+        ("text", TypeError, r"but got something of type str; the text of a trace is made one by `ss.Trace.from_script"),
+        (None, TypeError, "NoneType"),
+    ],
 )
 def test_what_is_no_schedule_is_said(given: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
     """With what is taken."""
     with ss.Database(tmp_path / "x.db") as database, pytest.raises(error, match=words):
         database.add(given)
+
+
+def test_schedules_are_a_list() -> None:
+    """One alone is refused with what is taken."""
+    with pytest.raises(TypeError, match=r"`schedules` is a list of `ss\.Schedule`, but got something of type Schedule"):
+        ss.tune(WORK, ONE, trials=1, schedules=mine())  # type: ignore[arg-type]
 
 
 def test_a_layout_that_the_interface_forbids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Any) -> None:

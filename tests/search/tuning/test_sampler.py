@@ -90,6 +90,21 @@ def test_a_few_first_candidates_are_looked_for_in_a_smaller_population(monkeypat
     assert looked[1] == pytest.approx(sampler_module.POPULATION, rel=0.01)
 
 
+def test_a_first_batch_of_one_is_what_the_estimate_likes_best(monkeypatch: pytest.MonkeyPatch):
+    """In a short run it may be all that is measured of a task: nothing is left to chance."""
+    pools: list[Scored] = []
+
+    def evolved(*arguments):
+        pools[:] = evolve(*arguments)
+        return pools
+
+    monkeypatch.setattr(sampler_module, "evolve", evolved)
+    for seed in range(20):
+        (candidate,) = Study(synthetic.space(12), seed=seed).ask(1)
+        best = max(pools, key=lambda pool: pool.scores[0])
+        assert candidate.key == (best.sketch, *best.rows[0].tolist())
+
+
 def test_single_asks_work_as_well_as_batches():
     """Asked one by one, with an answer in between, it still learns."""
     best, study = tuned("stridesmith", 1, trials=12, batch=1)

@@ -169,6 +169,14 @@ def test_trials_count_what_was_sent_to_a_builder(world: World) -> None:
     assert "crash:SIGSEGV" in statuses
 
 
+def test_a_run_without_a_result_quotes_the_most_frequent_failure(world: World) -> None:
+    """What most of its candidates failed with stands in the message, with how often."""
+    no = Failed(status="build_error", message="no such lane")
+    world.executor.build_faults = dict.fromkeys(range(40), no) | {3: Failed(status="build_error", message="odd")}
+    with pytest.raises(NoSchedule, match=r"none was valid .*; most often, [4-9] times, since no such lane"):
+        world.run(trials=8)
+
+
 def test_refused_candidates_are_counted_apart(world: World) -> None:
     """What the schedule refuses goes to no builder, is no trial, and is remembered."""
     world.use(fake_executor.space(lambda choice: choice[synthetic.PLACE] == 0))
@@ -488,8 +496,8 @@ def test_an_interrupt_is_one_also_where_the_database_is_away(world: World) -> No
 
 def test_an_exhausted_space_ends_the_run(world: World) -> None:
     """When everything is known, more trials are not waited for."""
-    pins = {"sketch": "k0", "order": "s0>s1", "boundary:s0": "branch", "boundary:s1": "branch", "layout:i1": "0",
-            "place:i1": "0", "tile:s0": "8", "tile:r0": "1"}  # fmt: skip
+    pins = {"sketch": "k0", "order": "s0>s1", "boundary:s0": "branch", "boundary:s1": "branch", "layout:i1": "#0",
+            "place:i1": "#0", "tile:s0": "8", "tile:r0": "1"}  # fmt: skip
     world.run(trials=1000, pins=pins)
     assert world.done["stopped_by"] == "exhausted"
     assert 0 < world.done["trials"] <= 20

@@ -21,6 +21,7 @@ from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import BYTE_DOTS, Target
 from stridesmith.space.design.decision import Decision
+from stridesmith.space.design.layouts import CONTIGUOUS, STRIDED, DotPacked4, alternatives, meeting
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import OF_CPU_DEVICES, SPACE_VERSION, Space, generate
@@ -32,6 +33,7 @@ SHAPES = {
     "rows": ("matmul", {"m": 9, "n": 20, "k": 48, "transpose_b": 1}),
     "image": ("conv2d", {"ci": 8, "h": 7, "w": 9, "co": 20, "k": 3, "pad": 1}),
     "strided": ("conv2d", {"ci": 7, "h": 7, "w": 9, "co": 20, "k": 2, "stride": 2}),
+    "colours": ("conv2d", {"ci": 3, "h": 9, "w": 9, "co": 20, "k": 3, "stride": 2, "pad": 1}),
 }
 
 
@@ -189,3 +191,16 @@ def test_candidates_compute_what_they_should(name: str) -> None:
             func = sketch.schedule(candidate).func
             bound = load_artifact(compile_lowered(lower(func, target), target)).bind(guard_bytes=GUARD_BYTES)
             assert verify(bound, arguments_of(func), samples).complete
+
+
+def test_words_of_rows_are_no_neighbours() -> None:
+    """Where the reduction is the last dimension, its words lie behind each other, and those of neighbours in panels."""
+    parts = [sketch.main for sketch in with_dots(space_of("rows", DOTS)[1])]
+    (weights,) = (o for o in parts[0].anchor.operands if o.buffer.name == "b")
+    part = next(part for part in parts if weights.uses(part.structure.vec))
+    met = {
+        layout.label: meeting(weights, layout, part.structure.vec, DOTS.kind)
+        for layout in alternatives(part.anchor, weights, part.structure)
+        if isinstance(layout, DotPacked4)
+    }
+    assert met == {"packed4:d1": STRIDED, "packed4:d1:d0": CONTIGUOUS}

@@ -91,6 +91,12 @@ def test_what_a_rule_gives_is_checked() -> None:
 
     with pytest.raises(ValueError, match="a rule gives sketches, but `numbers` gave a int"):
         generate(WORK.func, CPU, rules=[numbers])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="returns a list of sketches, but `<lambda>` returned None"):
+        generate(WORK.func, CPU, rules=[lambda *_: None])  # type: ignore[list-item, return-value]
+    with pytest.raises(
+        TypeError, match=r"`rules` is a list of functions, as `\[\*ss.RULES, mine\]`, but got <function"
+    ):
+        ss.tune(WORK, rules=blocked)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the rule `blocked` gives a second sketch called 'blocked:matmul'"):
         generate(WORK.func, CPU, rules=[blocked, blocked])
     with pytest.raises(ScheduleError, match="has 3 choices, but got 2"):
