@@ -219,7 +219,8 @@ def _refuse(options: Options, names: tuple[str, ...], **others: object) -> None:
     """An option that a model would ignore is a mistake, not a wish: those of `options` by `names`, and `others`."""
     for name, given in {**{name: getattr(options, name) for name in names}, **others}.items():
         if given:
-            raise UsageError(f"--{name.replace('_', '-')} does not go with --model, which takes every operator at once")
+            option = "from" if name == "from_file" else name.replace("_", "-")
+            raise UsageError(f"--{option} does not go with --model, which takes every operator at once")
 
 
 def _measured(model: Model, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> float:

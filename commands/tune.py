@@ -235,6 +235,8 @@ def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
         left = SearchSpace(space, asked.pins)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if options.from_file:
+        _schedule(options.from_file, entry)
     output.event({
         "event": "dry_run", "workload": entry.work.name, "target": device.target.key, "trials": asked.trial_limit,
         "sketches": len(left.open), "size": left.total,

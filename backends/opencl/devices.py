@@ -113,6 +113,8 @@ def describe_device(device: Any) -> Target:
     """The facts about a device that rules and code generators use."""
     import pyopencl as cl
 
+    from ..host import host_cpu
+
     is_cpu = bool(device.type & cl.device_type.CPU)
     native = max(int(device.native_vector_width_float), 1)
     platform = device.platform
@@ -128,7 +130,7 @@ def describe_device(device: Any) -> Target:
         isa=_text(getattr(device, "opencl_c_version", "")),
         features=_features(device),
         vector_bits=32 * native if is_cpu else GPU_VECTOR_BITS,
-        registers=_registers() if is_cpu else GPU_REGISTERS,
+        registers=host_cpu().registers if is_cpu else GPU_REGISTERS,
         threads=threads,
         units=threads,
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
@@ -204,12 +206,6 @@ def _alike(platform: str, name: str) -> list[Any]:
 
 def _all_devices() -> list[Any]:
     return [device for platform in _platforms() for device in _devices(platform)]
-
-
-def _registers() -> int:
-    from ..host import host_cpu
-
-    return host_cpu().registers
 
 
 def _cache(level: int, default: int) -> int:

@@ -165,8 +165,9 @@ def test_a_file_that_is_no_schedule(text: str, words: str, tmp_path: Path, capsy
     """`--from` reads it and says what is wrong, with the line; nothing is executed."""
     path = tmp_path / "mine.txt"
     path.write_text(text)
-    assert main(["--workload", "matmul", "--shape", "m=24,n=32,k=16", "--from", str(path), "--trials", "1"]) == 2
-    assert words in capsys.readouterr().err
+    for more in (["--trials", "1"], ["--dry-run"]):
+        assert main(["--workload", "matmul", "--shape", "m=24,n=32,k=16", "--from", str(path), *more]) == 2
+        assert words in capsys.readouterr().err
 
 
 class Foreign:
