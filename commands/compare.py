@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WORDS = {
     "faster": "faster", "slower": "slower", "same": "the same",
-    "unclear": "no certain difference",
+    "unclear": "unclear",
 }  # fmt: skip
 LOGS = (".jsonl", ".json", ".log")
 
@@ -125,10 +125,10 @@ def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
     output.prose(f"A is {a.name}, B is {b.name}")
     rows = [
         (task.b.title, latency(task.a_us), latency(task.b_us), _interval(task),
-         WORDS[task.verdict], "the same" if task.has_same_schedule else "another")
+         _verdict(task), _origins(task), "the same" if task.has_same_schedule else "another")
         for task in found.tasks
     ]  # fmt: skip
-    output.table("", ("task", "A", "B", "B takes, of A's time", "B is", "schedule"), rows)
+    output.table("", ("task", "A", "B", "B takes, of A's time", "B is", "from", "schedule"), rows)
     for line in _sentences(found):
         output.prose(line)
 
@@ -137,9 +137,24 @@ def _interval(task: Compared) -> str:
     return f"{number(task.ratio.value)}x  ({number(task.low)} to {number(task.high)})"
 
 
+def _verdict(task: Compared) -> str:
+    if task.verdict == "unclear" and task.doubts:
+        return "unclear, use `--race`"
+    return WORDS[task.verdict]
+
+
+def _origins(task: Compared) -> str:
+    """What the times of both sides come from, and what is to be known of it."""
+    if task.basis == "turns":
+        return "turns, now"
+    kinds = " and ".join(dict.fromkeys("race" if record.stage == "race" else "trial" for record in (task.a, task.b)))
+    return f"{kinds}, machine busy" if "busy" in task.doubts else kinds
+
+
 def _sentences(found: Comparison) -> list[str]:
     counts = [f"{found.count(v)} {WORDS[v]}" for v in WORDS if found.count(v)]
-    lines = [f"of {len(found.tasks)} tasks that both have, B has {', '.join(counts)}"]
+    tasks = "task that both have, B is" if len(found.tasks) == 1 else "tasks that both have, B is"
+    lines = [f"of {len(found.tasks)} {tasks}: {', '.join(counts)}"]
     if found.ratio is not None and len(found.tasks) > 1:
         low, high = number(found.low), number(found.high)
         lines.append(f"all together: {number(found.ratio)}x the time of A ({low} to {high}), geometric mean")
