@@ -123,11 +123,15 @@ def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
     if output.is_json:
         return
     output.prose(f"A is {a.name}, B is {b.name}")
-    rows = [
-        (task.b.title, latency(task.a_us), latency(task.b_us), _interval(task),
-         _verdict(task), _origins(task), "the same" if task.has_same_schedule else "another")
-        for task in found.tasks
-    ]  # fmt: skip
+    rows = []
+    for task in found.tasks:
+        verdict = "unclear, use `--race`" if task.verdict == "unclear" and task.caveats else WORDS[task.verdict]
+        stages = ("race" if record.stage == "race" else "trial" for record in (task.a, task.b))
+        origin = " and ".join(dict.fromkeys(stages)) + ", machine busy" * ("busy" in task.caveats)
+        rows.append((
+            task.b.title, latency(task.a_us), latency(task.b_us), _interval(task), verdict,
+            "turns, now" if task.basis == "turns" else origin, "the same" if task.has_same_schedule else "another",
+        ))  # fmt: skip
     output.table("", ("task", "A", "B", "B takes, of A's time", "B is", "from", "schedule"), rows)
     for line in _sentences(found):
         output.prose(line)
@@ -135,20 +139,6 @@ def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
 
 def _interval(task: Compared) -> str:
     return f"{number(task.ratio.value)}x  ({number(task.low)} to {number(task.high)})"
-
-
-def _verdict(task: Compared) -> str:
-    if task.verdict == "unclear" and task.doubts:
-        return "unclear, use `--race`"
-    return WORDS[task.verdict]
-
-
-def _origins(task: Compared) -> str:
-    """What the times of both sides come from, and what is to be known of it."""
-    if task.basis == "turns":
-        return "turns, now"
-    kinds = " and ".join(dict.fromkeys("race" if record.stage == "race" else "trial" for record in (task.a, task.b)))
-    return f"{kinds}, machine busy" if "busy" in task.doubts else kinds
 
 
 def _sentences(found: Comparison) -> list[str]:

@@ -291,7 +291,10 @@ def _tell_model(
         ("model", f"{model.network.name}, {len(model.network.nodes)} operators"),
         ("device", f"{model.target.name}, {model.target.threads} threads"),
         ("latency", latency(measured_us)),
-        ("sum of its kernels", latency(predicted) if predicted else f"- ({_unknown(len(origins) - len(recorded))})"),
+        (
+            "sum of its kernels",
+            latency(predicted) if predicted else f"- ({len(origins) - len(recorded)} kernels have no record)",
+        ),
         ("memory", f"{scaled(model.plan.blocks[0], 'B')} arena, {scaled(model.plan.blocks[1], 'B')} constants"),
         ("fell back", ", ".join(_with_share(op, by[op], shares) for op in fallback) or "nothing"),
         ("not tuned", f"{len(origins) - origins.count('tuned')} of {len(origins)} kernels"),
@@ -303,10 +306,6 @@ def _tell_model(
         rows += [("show", options.command("show")), ("replay", options.command("replay"))]
     output.line()
     output.table("model", ("", ""), rows)
-
-
-def _unknown(count: int) -> str:
-    return f"{count} kernels have no record: the database has no measurement of them"
 
 
 def _with_share(op: str, by: str, shares: Mapping[str, float]) -> str:

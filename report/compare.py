@@ -62,6 +62,12 @@ class Source:
     best: Mapping[Key, Record]
     runs: Mapping[str, RunFacts] = field(default_factory=dict)
 
+    def caveats(self, key: Key) -> set[str]:
+        """Why the stored samples of a task may mislead: a ``trial``, never raced, or a ``busy`` machine."""
+        run = self.runs.get(self.best[key].run)
+        is_busy = run is not None and (run.busy or 0.0) > MUCH_BUSY
+        return {word for word, holds in (("trial", self.best[key].stage != "race"), ("busy", is_busy)) if holds}
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -69,7 +75,7 @@ class Compared:
 
     The `basis` of this are the samples that were `stored`, `races` in which both took `turns`, or that both have one
     `schedule`.  `a_us` and `b_us` are the latencies of both as they were stored or, if there were races, in those.
-    `doubts` says why stored samples do not decide: one side is a ``trial``, never raced, or its machine was ``busy``.
+    `caveats` says why stored samples do not decide: those of `Source.caveats` of either side.
     """
 
     a: Record
@@ -82,7 +88,7 @@ class Compared:
     verdict: str
     basis: str
     races: int = 0
-    doubts: tuple[str, ...] = ()
+    caveats: frozenset[str] = frozenset()
 
     @property
     def has_same_schedule(self) -> bool:
@@ -138,7 +144,7 @@ def compare(a: Source, b: Source, alpha: float = ALPHA, races: Mapping[Key, Race
     found = {key: _ratio(a.best[key], b.best[key], spread, races.get(key)) for key in shared}
     levels = _holm({key: each.p_value for key, each in found.items()}, alpha)
     tasks = [
-        _compared(a.best[key], b.best[key], found[key], levels[key], races.get(key), _doubts(a, b, key))
+        _compared(a.best[key], b.best[key], found[key], levels[key], races.get(key), a.caveats(key) | b.caveats(key))
         for key in shared
     ]
     mean, low, high = _mean(list(found.values()), SIDE_BY_SIDE if races.keys() >= set(shared) else spread, alpha)
@@ -168,17 +174,7 @@ def _disturbance(samples: Sequence[float]) -> float:
     return DISTURBED * math.log(middle / least) if least > 0 else 0.0
 
 
-def _doubts(a: Source, b: Source, key: Key) -> tuple[str, ...]:
-    """Why the stored samples of a task may differ though its kernels do not."""
-    sides = [(source.best[key], source.runs.get(source.best[key].run)) for source in (a, b)]
-    trial = any(record.stage != "race" for record, _ in sides)
-    busy = any(run is not None and (run.busy or 0.0) > MUCH_BUSY for _, run in sides)
-    return ("trial",) * trial + ("busy",) * busy
-
-
-def _compared(
-    a: Record, b: Record, found: Ratio, level: float, races: Races | None, doubts: tuple[str, ...]
-) -> Compared:
+def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races | None, caveats: set[str]) -> Compared:
     a_us, b_us = a.latency_us, b.latency_us
     if races:
         a_us, b_us = (statistics.median(s for race in races for s in race[side]) * 1e6 for side in (0, 1))
@@ -188,9 +184,9 @@ def _compared(
         verdict = SLOWER if low > 1.0 else FASTER
     else:
         verdict = SAME if low > 1 / (1 + SMALL) and high < 1 + SMALL else UNCLEAR
-    if doubts and basis == STORED and verdict in (SLOWER, FASTER):
+    if caveats and basis == STORED and verdict in (SLOWER, FASTER):
         verdict = UNCLEAR
-    return Compared(a, b, a_us, b_us, found, low, high, verdict, basis, len(races or ()), doubts)
+    return Compared(a, b, a_us, b_us, found, low, high, verdict, basis, len(races or ()), frozenset(caveats))
 
 
 def _holm(p_values: Mapping[Key, float], alpha: float) -> dict[Key, float]:

@@ -139,11 +139,11 @@ def race(
                 if isinstance(runner, _Call):
                     waited[name].append(runner.waited)
     results = Results(_results(list(made), samples))
-    results.notes = tuple(_notes(load, {name: statistics.median(each) for name, each in waited.items()}))
+    results.notes = tuple(notes_of(load, {name: statistics.median(each) for name, each in waited.items()}))
     return results
 
 
-def _notes(load: Load | None, waited: Mapping[str, float]) -> Iterator[str]:
+def notes_of(load: Load | None, waited: Mapping[str, float]) -> Iterator[str]:
     """A sentence for a busy machine, and for each function whose wall time is more than its processor time."""
     if load is not None and load.told:
         yield f"{load.told}: what was measured took longer, and says less, than on a quiet machine"

@@ -160,10 +160,10 @@ def test_what_was_never_raced_or_busy_raises_no_alarm() -> None:
     """However far apart; what both are from is told."""
     a, b = raced(100.0, run="x"), raced(200.0, run="y")
     trial = compare(Source("a", best_of([a])), Source("b", best_of([b.changed(stage="trial")]))).tasks[0]
-    assert (trial.verdict, trial.doubts) == ("unclear", ("trial",))
+    assert (trial.verdict, trial.caveats) == ("unclear", {"trial"})
     busy = {"y": RunFacts(name="y", busy=1.0)}
     loaded = compare(Source("a", best_of([a])), Source("b", best_of([b]), busy)).tasks[0]
-    assert (loaded.verdict, loaded.doubts) == ("unclear", ("busy",))
+    assert (loaded.verdict, loaded.caveats) == ("unclear", {"busy"})
     quiet = {"y": RunFacts(name="y", busy=0.0)}
     assert compare(Source("a", best_of([a])), Source("b", best_of([b]), quiet)).tasks[0].verdict == "slower"
 

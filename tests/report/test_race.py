@@ -29,12 +29,12 @@ def samples(*ratios: float, noise: float = 0.01) -> list[list[list[float]]]:
 def test_a_race_says_what_stood_in_its_way() -> None:
     """A busy machine, and a function that waits, each in a sentence below the table; nothing on a quiet one."""
     busy = Load(busy=1.5, stolen=0.0, throttled=False, processors=2)
-    one, two = module._notes(busy, {"numpy": 2.5, "mine": 1.0})
+    one, two = module.notes_of(busy, {"numpy": 2.5, "mine": 1.0})
     assert one.startswith("other processes keep 1.5 of 2 processors busy: what was measured")
     assert (
         two.startswith("the wall time of 'numpy' is 2.5 times its processor time") and "OPENBLAS_NUM_THREADS=1" in two
     )
-    assert not [*module._notes(Load(0.0, 0.0, False, 2), {"numpy": 1.0})]
+    assert not [*module.notes_of(Load(0.0, 0.0, False, 2), {"numpy": 1.0})]
     found = module.Results(_results(["a", "b"], samples(1.0, 1.0)))
     found.notes = (one,)
     assert repr(found).endswith(one)
