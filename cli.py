@@ -206,7 +206,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of the search; default 0.")
 @click.option("--sampler", metavar="NAME",
               help="stridesmith (default), or Optuna's random, tpe, qmc, nsgaii, cmaes or gp.")
-@click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
+@click.option("--pin", multiple=True, metavar="DECISION=VALUE ...",
+              help="Fix decisions of the search; a value is a label, or #N, its position.")
 @click.option("--likely", multiple=True, metavar="NAME=NUMBER:SHARE,...",
               help="Of a range, as m=1..512, the numbers that calls have more often: m=1:0.5,128:0.3.")
 @click.option("--from", "from_file", metavar="FILE",

@@ -157,7 +157,7 @@ class Writer:
         self.nodes.append(helper.make_node(op, inputs, [name], f"{op}_{len(self.nodes)}", **attributes))
         return name
 
-    def model(self, name: str, x: tuple[int, ...], y: tuple[int, ...], last: str) -> ModelProto:
+    def model(self, name: str, x: tuple[int | str, ...], y: tuple[int | str, ...], last: str) -> ModelProto:
         """The model, from `x` to the tensor `last`."""
         self.nodes.append(helper.make_node("Identity", [last], ["y"]))
         given = helper.make_tensor_value_info("x", TensorProto.FLOAT, x)
@@ -170,7 +170,9 @@ MOBILE = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 """Expansion, channels, blocks and stride of each stage of MobileNetV2."""
 
 
-def mobilenet_v2(size: int = 224, stages: int = len(MOBILE), classes: int = 1000) -> ModelProto:
+def mobilenet_v2(
+    size: int = 224, stages: int = len(MOBILE), classes: int = 1000, batch: int | str = 1
+) -> ModelProto:  # fmt: skip
     """MobileNetV2 of width 1 with its normalisations apart, as exporters write it in training's form."""
     w = Writer()
 
@@ -192,14 +194,18 @@ def mobilenet_v2(size: int = 224, stages: int = len(MOBILE), classes: int = 1000
     y = conv(y, channels, 1280, 1, 1, 1, True)
     y = w.add("Flatten", w.add("GlobalAveragePool", y))
     y = w.add("Gemm", y, w.weight(classes, 1280, fan=1280), w.weight(classes, scale=0.1), transB=1)
-    return w.model("mobilenet_v2", (1, 3, size, size), (1, classes), y)
+    return w.model("mobilenet_v2", (batch, 3, size, size), (batch, classes), y)
 
 
-def bert(layers: int = 6, tokens: int = 127, hidden: int = 768, heads: int = 12) -> ModelProto:
-    """Layers of BERT in the form of exporters: layer normalisation and gelu are many nodes."""
+def bert(layers: int = 6, tokens: int | str = 127, hidden: int = 768, heads: int = 12) -> ModelProto:
+    """Layers of BERT in the form of exporters: layer normalisation and gelu are many nodes.
+
+    Where `tokens` is a name, their number is free, and Reshape takes it over (0).
+    """
     w = Writer()
-    split = w.constant(np.array([1, tokens, heads, hidden // heads], np.int64))
-    whole = w.constant(np.array([1, tokens, hidden], np.int64))
+    length = tokens if isinstance(tokens, int) else 0
+    split = w.constant(np.array([1, length, heads, hidden // heads], np.int64))
+    whole = w.constant(np.array([1, length, hidden], np.int64))
 
     def linear(x: str, ci: int, co: int) -> str:
         return w.add("Add", w.add("MatMul", x, w.weight(ci, co, scale=float(ci**-0.5))), w.weight(co, scale=0.1))

@@ -1,17 +1,29 @@
 """One kernel for all shapes beside kernels of one shape, PyTorch and ONNX Runtime, at sizes that nothing has measured.
 
     python benchmarks/ranges.py --seconds 60 --alone 20 --sizes 8 --out FOLDER [--family matmul]
+    python benchmarks/ranges.py --ablation --sizes 8 --out FOLDER
+    python benchmarks/ranges.py --check --candidates 4 --sizes 40 [--family softmax]
 
 Each family is tuned once for its range, and once for each of the sizes alone.  Then at each size the kernel of the
 range, the one of this size, and the peers that are installed take turns in this process, as calls from Python with
 arrays; the ratios are those of medians.  Results go to ``FOLDER/ranges.jsonl``, a line for each size; families that are
 there are not tuned again.  The last lines are geometric means, 5th percentiles, and what a call costs beside one of a
 fixed kernel.
+
+`--ablation` takes the fastest schedules that FOLDER has for single sizes, and lets what they become with each boundary
+alone (see `search.tuning.general`) take turns: a line has the geometric mean over all sizes of the best boundary's time
+at each by that of one boundary.
+
+`--check` searches and measures nothing: the first candidates of a search at a size in the middle become schedules of
+all sizes, and their kernels are compared with the reference of the workload at each of the sizes and at both ends.  It
+tells how many are proven, and what they cost beside those of one size: seconds of a processor to compile, and bytes of
+code.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -23,19 +35,50 @@ from typing import Any
 import numpy as np
 
 import stridesmith as ss
+from stridesmith.backends.llvm.compile import compile_object
+from stridesmith.backends.lower import lower
+from stridesmith.backends.render.llvm_module import generate
+from stridesmith.ir.ranges import fixed
 from stridesmith.ir.size_ranges import ranges_of
-from stridesmith.search.tuning.sizes import drawn
+from stridesmith.search.records.database import Database
+from stridesmith.search.tuning.general import BOUNDARIES, general
+from stridesmith.search.tuning.settings import resolve, settings
+from stridesmith.search.tuning.sizes import Point, drawn
+from stridesmith.search.tuning.study import Study
+from stridesmith.space.errors import ScheduleError
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "matmul": ("matmul", {"m": (1, 512), "n": 768, "k": 768}),
+    "matmul_transposed": ("matmul", {"m": (1, 256), "n": 256, "k": 256, "transpose_b": 1}),
+    "matmul_two": ("matmul", {"m": (1, 256), "n": (1, 256), "k": 64}),
+    "matmul_sum": ("matmul", {"m": 64, "n": 64, "k": (1, 1024)}),
+    "dense": ("matmul_bias_act", {"m": (1, 256), "n": 512, "k": 256}),
     "batch_matmul": ("batch_matmul", {"b": 12, "m": (1, 256), "n": 64, "k": 64}),
+    "scores": ("batch_matmul", {"b": 12, "m": (1, 128), "n": (1, 128), "k": 64, "transpose_b": 1}),
+    "batches": ("batch_matmul", {"b": (1, 32), "m": 32, "n": 64, "k": 64}),
     "conv2d": ("conv2d", {"ci": 32, "co": 64, "h": (16, 128), "w": (16, 128)}),
+    "conv2d_1x1": ("conv2d", {"ci": 64, "co": 64, "k": 1, "pad": 0, "h": (7, 56), "w": (7, 56)}),
+    "conv2d_nhwc": ("conv2d", {"ci": 32, "co": 32, "h": (8, 64), "w": (8, 64), "layout": "nhwc"}),
+    "conv2d_stride": ("conv2d", {"ci": 16, "co": 32, "stride": 2, "h": (32, 128, 2), "w": (32, 128, 2)}),
+    "conv2d_batch": ("conv2d_bias_act", {"n": (1, 8), "ci": 32, "co": 32, "h": 28, "w": 28}),
+    "conv1d": ("conv1d", {"ci": 32, "co": 32, "w": (16, 1024)}),
     "depthwise": ("depthwise_conv2d", {"c": 96, "h": (16, 128), "w": (16, 128)}),
+    "depthwise_5x5": ("depthwise_conv2d", {"c": 32, "k": 5, "pad": 2, "h": (8, 64), "w": (8, 64)}),
+    "max_pool": ("max_pool2d", {"c": 32, "k": 2, "stride": 2, "pad": 0, "h": (16, 128, 2), "w": (16, 128, 2)}),
+    "global_pool": ("global_avg_pool2d", {"c": 256, "h": (4, 32), "w": (4, 32)}),
     "softmax": ("softmax", {"rows": (1, 2048), "cols": 512}),
+    "attention_rows": ("softmax", {"rows": (1, 512), "cols": (1, 512)}),
     "layernorm": ("layernorm", {"rows": (1, 2048), "cols": 768}),
+    "row_sum": ("row_sum", {"rows": (1, 512), "cols": (1, 1024)}),
+    "scale_shift": ("scale_shift_relu", {"rows": (1, 2048), "cols": 256}),
+    "add": ("add_act", {"rows": (1, 1024), "cols": (1, 1024)}),
 }
 SKIP = 5000  # draws, behind which nothing has measured any
 ROUNDS, LEAST_SECONDS = 15, 0.004  # of turns, and of the calls of one
+
+
+PEERS = ("matmul", "batch_matmul", "conv2d", "depthwise", "softmax", "attention_rows", "layernorm")
+"""Families that PyTorch and ONNX Runtime are asked for, in their plain form."""
 
 
 def peers(name: str, inputs: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -53,7 +96,8 @@ def peers(name: str, inputs: dict[str, Any]) -> Iterator[tuple[str, Callable[[],
         "softmax": lambda: torch.softmax(at["x"], 1),
         "layernorm": lambda: functional.layer_norm(at["x"], at["x"].shape[1:], at["gamma"], at["beta"]),
     }
-    yield "torch", calls[name]
+    if name in calls:
+        yield "torch", calls[name]
 
 
 def onnx_session(name: str, shapes: dict[str, tuple[int, ...]]) -> Callable[[dict[str, Any]], Callable[[], Any]] | None:
@@ -119,17 +163,99 @@ def family(label: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             peer_inputs = {**inputs, "w": inputs["w"][:, None]}
         else:
             peer_inputs = inputs
-        session = session or onnx_session(name, {key: value.shape for key, value in peer_inputs.items()})
+        if label in PEERS and session is None:
+            session = onnx_session(name, {key: value.shape for key, value in peer_inputs.items()})
         arrays, ours, theirs = list(inputs.values()), kernel(*inputs.values()), alone(*inputs.values())
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
         calls: dict[str, Callable[[], Any]] = {
             "range": lambda arrays=arrays, out=ours: kernel(*arrays, out=out),
             "alone": lambda arrays=arrays, out=theirs, alone=alone: alone(*arrays, out=out),
-            **dict(peers(name, inputs)),
+            **(dict(peers(name, inputs)) if label in PEERS else {}),
         }
         if session is not None:
             calls["onnxruntime"] = session(peer_inputs)
         yield {"family": label, "size": str(point), **in_turns(calls)}
+
+
+def checked(label: str, given: argparse.Namespace) -> str:
+    """What came of the first candidates of a family."""
+    name, shape = FAMILIES[label]
+    work = ss.workload(name, **shape)
+    ranges = {v.name: numbers for v, numbers in ranges_of(work.func).items()}
+    interface = dict.fromkeys((b.name for b in work.func.buffers), "fixed")
+    ends = [Point({key: numbers.ends[end] for key, numbers in ranges.items()}) for end in (0, -1)]
+    points = [*ends, *drawn(work.func, ranges, {}, given.sizes, skip=SKIP)]
+    middle = sorted(points, key=lambda point: math.prod(point.values.values()))[len(points) // 2]
+    one = fixed(work.func, {v: middle.values[v.name] for v in work.func.integers})
+    task = resolve(settings(script=one.script(), target="cpu", interface=interface))
+    space = ss.generate(task.work.func, task.target, task.interface)
+    costs, right, wrong, refused = list[tuple[float, float, int, int]](), 0, 0, list[str]()
+    for candidate in Study(space, seed=0).ask(given.candidates):
+        schedule = space.sketches[candidate.sketch].schedule(candidate.choice)
+        started = time.process_time()
+        try:
+            made = general(schedule.trace.to_json(), one, work.func, task.target)
+        except ScheduleError as error:
+            refused.append(str(error)[:200])
+            continue
+        proven, found = time.process_time() - started, list[tuple[float, int]]()
+        for func in (schedule.func, made.func):
+            started, lowered = time.process_time(), lower(func, task.target)
+            code = compile_object(generate(lowered, task.target), task.target)
+            found.append((time.process_time() - started, len(code)))
+        (alone, alone_bytes), (all_sizes, all_bytes) = found
+        costs.append((proven, all_sizes / alone, all_bytes, alone_bytes))
+        kernel = ss.build(made.func, "cpu")
+        for point in points:
+            at, rng = work.at(point.values), np.random.default_rng(0)
+            shapes = {b.name: b.shape for b in at.func.buffers}
+            inputs = {key: rng.uniform(-1, 1, shapes[key]).astype(np.float32) for key in at.inputs}
+            (expected,) = at.reference(inputs).values()
+            good = np.allclose(kernel(*inputs.values()), expected, rtol=1e-3, atol=1e-3)
+            right, wrong = right + good, wrong + (not good)
+    parts = [f"{label:18} proven {len(costs)} of {len(costs) + len(refused)}", f"right {right} of {right + wrong}"]
+    if costs:
+        proofs, compiled, most, least = zip(*costs, strict=True)
+        parts += [
+            f"proofs {max(proofs):.1f} s",
+            f"compiled in {statistics.fmean(compiled):.1f} times (most {max(compiled):.1f})",
+            f"code {sum(most) / sum(least):.1f} times, most {max(most) / 1024:.0f} KiB",
+        ]
+    return "; ".join([*parts, *refused[:1]])
+
+
+def ablation(label: str, given: argparse.Namespace) -> str:
+    """Each boundary alone beside the best one at each size, of the schedule of each size that was tuned alone."""
+    name, shape = FAMILIES[label]
+    work = ss.workload(name, **shape)
+    ranges = {v.name: numbers for v, numbers in ranges_of(work.func).items()}
+    interface = dict.fromkeys((b.name for b in work.func.buffers), "fixed")
+    points = drawn(work.func, ranges, {}, given.sizes, skip=SKIP)
+    logs: dict[str, list[float]] = {boundary: [] for boundary in BOUNDARIES}
+    for point in points:
+        one, file = work.at(point.values), given.out / f"{label}-{point}.db"
+        task = resolve(settings(script=one.script, target="cpu", interface=interface))
+        with contextlib.closing(Database(file, read_only=True)) as database:
+            record = database.best(task.script, task.target, task.interface) if file.exists() else None
+        if record is None:
+            continue
+        own = fixed(work.func, {v: point.values[v.name] for v in work.func.integers})
+        forms = {boundary: general(record.trace or [], own, work.func, task.target, boundary).func
+                 for boundary in BOUNDARIES}  # fmt: skip
+        kernels = {func: ss.build(func, "cpu") for func in set(forms.values())}
+        for at in points:
+            there, rng = work.at(at.values), np.random.default_rng(0)
+            shapes = {b.name: b.shape for b in there.func.buffers}
+            inputs = [rng.uniform(-1, 1, shapes[key]).astype(np.float32) for key in there.inputs]
+            out = next(iter(kernels.values()))(*inputs)
+            calls = {str(number): lambda kernel=kernel, inputs=inputs, out=out: kernel(*inputs, out=out)
+                     for number, kernel in enumerate(kernels.values())}  # fmt: skip
+            times = dict(zip(kernels, in_turns(calls).values(), strict=True))
+            for boundary, func in forms.items():
+                logs[boundary].append(math.log(min(times.values()) / times[func]))
+    count = len(logs[BOUNDARIES[0]])
+    ratios = [f"{boundary} {math.exp(statistics.fmean(own)):.2f}" for boundary, own in logs.items() if own]
+    return f"{label:18} {count} races, the best / {', '.join(ratios)}"
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
@@ -164,8 +290,15 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, default=8)
     parser.add_argument("--family", action="append", choices=list(FAMILIES))
     parser.add_argument("--out", type=Path, default=Path("ranges"))
+    parser.add_argument("--check", action="store_true", help="only whether kernels are right")
+    parser.add_argument("--ablation", action="store_true", help="each boundary alone")
+    parser.add_argument("--candidates", type=int, default=4, help="of each family, with --check")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.check or given.ablation:
+        for label in given.family or FAMILIES:
+            print((checked if given.check else ablation)(label, given), flush=True)
+        return
     file = given.out / "ranges.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     for label in given.family or FAMILIES:

@@ -10,7 +10,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ..errors import UsageError, did_you_mean
 from .live import watching
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..ir.target import Target
     from ..models.api import Source
     from ..models.inputs import Shapes
+    from ..models.ranges.api import Shapes as FreeShapes
+    from ..models.ranges.model import RangedModel
     from ..models.run.model import Model
     from ..search.records.record import Record
     from ..space.design.rules import Rule
@@ -127,7 +129,7 @@ def _shown(work: object) -> str:
     return str(getattr(work, "title", None) or getattr(work, "name", None) or type(work).__name__)
 
 
-@_named
+@overload
 def compile(
     source: Source,
     target: str | Target = "cpu",
@@ -135,6 +137,7 @@ def compile(
     seconds: float | None = None,
     inputs: Shapes | None = None,
     values: Mapping[str, Any] | None = None,
+    ranges: None = None,
     db: str | None = None,
     progress: bool | None = None,
     threads: int | None = None,
@@ -144,7 +147,45 @@ def compile(
     precision: str = "float32",
     fallback: str = "reference",
     emit: Emit | None = None,
-) -> Model:
+) -> Model: ...
+
+
+@overload
+def compile(
+    source: Source,
+    target: str | Target = "cpu",
+    *,
+    ranges: Mapping[str, Any],
+    inputs: FreeShapes | None = None,
+    values: Mapping[str, Any] | None = None,
+    db: str | None = None,
+    threads: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    emit: Emit | None = None,
+) -> RangedModel: ...
+
+
+@_named
+def compile(
+    source: Source,
+    target: str | Target = "cpu",
+    *,
+    seconds: float | None = None,
+    inputs: Any = None,
+    values: Mapping[str, Any] | None = None,
+    ranges: Mapping[str, Any] | None = None,
+    db: str | None = None,
+    progress: bool | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    address: str | None = None,
+    winograd: bool = True,
+    precision: str = "float32",
+    fallback: str = "reference",
+    emit: Emit | None = None,
+) -> Model | RangedModel:
     """The model of an ONNX file or a network: ``y = model(x)``.
 
     With `seconds` its operators are tuned, and this returns by then; what is found is kept in the database.  Without,
@@ -158,13 +199,29 @@ def compile(
     that may be; sums stay in float32 (`models.precision`).
     What has no program here runs by the reference implementation of ONNX, or, where `fallback` says ``onnxruntime``, by
     ONNX Runtime as far as that knows it (`models.fallback`).
+
+    With `ranges`, extents of inputs are free: ``inputs={"ids": (1, "s")}, ranges={"s": (1, 512)}``, or a range alone
+    where the file has that name.  What comes back takes arrays of all sizes in the ranges, and compiles nothing then.
     """
-    from ..models.api import Reading, compiled, read_as
-    from ..models.inputs import Given
-    from ..models.tuning import tune_network
     from ..search.tasks.device import Device
 
     begun = time.monotonic()
+    if ranges is not None:
+        from ..models.ranges import api, tuning
+
+        if (precision, fallback) != ("float32", "reference"):
+            raise UsageError("a model of free sizes is compiled in float32, with programs for all of its operators")
+        device = Device.here(target, threads)
+        free = api.network_of(source, device, api.FreeSizes(ranges, inputs or {}, values or {}))
+        if seconds:
+            state = State(f"tuning {_shown(source)} for {target}", limit_seconds=seconds, started=begun)
+            with watching(progress, state, emit) as told:
+                tuning.tune_network(free, device, seconds, db=db, seed=seed, emit=told)
+        return api.compiled(free, device, db)
+    from ..models.api import Reading, compiled, read_as
+    from ..models.inputs import Given
+    from ..models.tuning import tune_network
+
     how = Reading(Given(inputs or {}, values or {}), winograd, precision, fallback)
     device = Device.here(target, threads)
     if not seconds:

@@ -220,20 +220,28 @@ def activities(spent: Mapping[str, float]) -> str:
 
 def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
     """Derive the space and say what would be searched; nothing is built."""
+    from ..search.candidates.search_space import SearchSpace
+    from ..search.tasks.task import check_tunable
+
     if entry.work.func.stated:
         raise UsageError(
             f"{entry.work} has ranges, and is searched at some of their sizes: leave --dry-run out, or ask for the "
             "space of one size, with a number for each"
         )
+    check_tunable(entry.work.func)
     asked, device = settings_of(options, entry, None), device_of(options, entry)
     space = space_of(Task(entry.work, device.target, interface_asked(options, entry)), device)
     if not space.sketches:
         raise UsageError(f"the rules find nothing to schedule in {entry.work}")
+    try:
+        left = SearchSpace(space, asked.pins)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     output.event({
         "event": "dry_run", "workload": entry.work.name, "target": device.target.key, "trials": asked.trial_limit,
-        "sketches": len(space.sketches), "size": space.size,
+        "sketches": len(left.open), "size": left.total,
     })  # fmt: skip
     output.line(
-        f"would search {len(space.sketches)} sketches with {space.size:.3g} candidates of {entry.work} "
+        f"would search {len(left.open)} sketches with {left.total:.3g} candidates of {entry.work} "
         f"on {device.target.key}"
     )

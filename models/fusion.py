@@ -22,9 +22,10 @@ What must hold, by number:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TypeAlias
 
 from ..errors import ProgramError
 from ..ir.caches import cached
@@ -47,15 +48,18 @@ ZERO = const(0)
 CHEAP = 4
 """Operations that may be repeated for each reader of an element."""
 
+Accept: TypeAlias = "Callable[[Operator, Operator, Operator], bool]"
+"""Whether two operators may become the third one, which takes their place then."""
 
-def fused(network: Network, target: Target) -> Network:
-    """The network with its operators in groups; it computes the same.
+
+def fused(network: Network, target: Target, accept: Accept = lambda *_: True) -> Network:
+    """The network with its operators in groups, those that are accepted; it computes the same.
 
     Groups depend on the network and the target alone: what a run has tuned is found by every later one.
     """
-    network = _tidied(network).with_branches(lambda part: fused(part, target))
+    network = with_tidied(network).with_branches(lambda part: fused(part, target, accept))
     for pick in (_followers, _readers):
-        while (found := next(pick(network, target), None)) is not None:
+        while (found := next(pick(network, target, accept), None)) is not None:
             network = found
     return network
 
@@ -63,21 +67,21 @@ def fused(network: Network, target: Target) -> Network:
 # ---------------------------------------------------------------- which operators
 
 
-def _followers(network: Network, target: Target) -> Iterator[Network]:
+def _followers(network: Network, target: Target, accept: Accept) -> Iterator[Network]:
     """Networks in which an element-wise operator is merged into what it follows."""
     for node in network.nodes:
         if isinstance(node, Operator) and not _reduces(node.func):
-            yield from _merging_into(network, node, target)
+            yield from _merging_into(network, node, target, accept)
 
 
-def _readers(network: Network, target: Target) -> Iterator[Network]:
+def _readers(network: Network, target: Target, accept: Accept) -> Iterator[Network]:
     """The networks in which some operator is merged with one whose result it reads."""
     for node in network.nodes:
         if isinstance(node, Operator):
-            yield from _merging_into(network, node, target)
+            yield from _merging_into(network, node, target, accept)
 
 
-def _merging_into(network: Network, second: Operator, target: Target) -> Iterator[Network]:
+def _merging_into(network: Network, second: Operator, target: Target, accept: Accept) -> Iterator[Network]:
     """Networks in which one of the operators that `second` reads is merged with it, the latest first."""
     order = {node.name: number for number, node in enumerate(network.nodes)}
     found = {network.producer[t].name: network.producer[t] for t in second.inputs if t in network.producer}
@@ -86,7 +90,7 @@ def _merging_into(network: Network, second: Operator, target: Target) -> Iterato
             continue
         (passed,) = first.outputs
         one = _merged(first, second, target)
-        if one is None:
+        if one is None or not accept(first, second, one):
             continue
         left = [n for n in network.consumers[passed] if n is not second]
         nodes = tuple(one if n is second else n for n in network.nodes if n is not first or left)
@@ -161,15 +165,23 @@ def _reads_once(func: PrimFunc) -> bool:
 # ---------------------------------------------------------------- merging
 
 
-def _merged(first: Operator, second: Operator, target: Target) -> Operator | None:
-    """Both operators as one, called as that which reduces, or None; pairs that are wired alike are merged once."""
+def _merged(first: Operator, second: Operator, target: Target | None) -> Operator | None:
+    """Both operators as one, called as that which reduces, or None; pairs that are wired alike are merged once.
+
+    Without a target nothing asks whether they are no more work together.
+    """
     tensors = list(dict.fromkeys((*first.inputs, *first.outputs, *second.inputs, *second.outputs)))
     number = {tensor: str(k) for k, tensor in enumerate(tensors)}
     one, other = (replace(_renamed(op, number), name="") for op in (first, second))
-    found = _as_one(one, other, target)
+    found = _as_one(one, other, target) if target is not None else _tidily_merged(one, other)
     leads = first if _reduces(first.func) and not _reduces(second.func) else second
     back = {short: tensor for tensor, short in number.items()}
     return None if found is None else replace(_renamed(found, back), name=leads.name)
+
+
+def together(first: Operator, second: Operator) -> Operator | None:
+    """Both operators as one, whatever work that is; None where the merged program is refused."""
+    return _merged(first, second, None)
 
 
 def _renamed(op: Operator, found: Mapping[str, str]) -> Operator:
@@ -180,17 +192,25 @@ def _renamed(op: Operator, found: Mapping[str, str]) -> Operator:
 @cached(1024)
 def _as_one(first: Operator, second: Operator, target: Target) -> Operator | None:
     """Both operators as one, None where the merged program is more than one anchor, or stages of the same rows."""
+    one = _tidily_merged(first, second)
+    if one is None:
+        return None
+    before = max(len(_work(op.func)) for op in (first, second))
+    if not any(_is_one(view, before, target) for view in (one.func, prepared(Schedule(one.func), frozenset()).func)):
+        return None
+    return one
+
+
+@cached(1024)
+def _tidily_merged(first: Operator, second: Operator) -> Operator | None:
+    """Both operators as one with a tidied program, None where that is refused."""
     one = merged(first, second, ())
     if not _reduces(first.func):
         one = replace(one, func=replace(one.func, name=second.func.name))
-    before = max(len(_work(op.func)) for op in (first, second))
     try:
-        func = tidied(one.func)
+        return replace(one, func=tidied(one.func))
     except ProgramError:
         return None
-    if not any(_is_one(view, before, target) for view in (func, prepared(Schedule(func), frozenset()).func)):
-        return None
-    return replace(one, func=func)
 
 
 def _is_one(func: PrimFunc, before: int, target: Target) -> bool:
@@ -219,7 +239,7 @@ def _runs_in_chunks(func: PrimFunc, work: tuple[Anchor, ...], target: Target) ->
     return any(in_chunks(Schedule(func), work, rows, size, target) is not None for rows, size in found)
 
 
-def _tidied(network: Network) -> Network:
+def with_tidied(network: Network) -> Network:
     """The network with each program in the form in which fusion looks at it."""
     return network.with_nodes(
         tuple(replace(n, func=tidied(n.func)) if isinstance(n, Operator) else n for n in network.nodes)

@@ -107,14 +107,15 @@ class LayoutSearch:
         self._known: dict[tuple[Kind, Combination], Known] = {}
         self._shares: dict[tuple[str, ...], Share] = {}
         self._estimating, self._revisions = 0.0, 0
-        self.start, rule = self._likely_start() if prefers is None else (self.tables.under_rule(prefers), prefers)
+        start = self._likely_start(is_short) if prefers is None else (self.tables.under_rule(prefers), prefers)
+        self.start, rule = start
         self.prefers = rule if is_short else prefers
         self.base = dict(self.tables.chosen(self.start))
 
     @property
     def has_choices(self) -> bool:
-        """Whether any tensor may lie otherwise than ONNX has it."""
-        return any(len(some) > 1 for some in self.alternatives.values())
+        """Whether a whole may lie otherwise than in the one way that a rule has all tensors."""
+        return self.prefers is None and any(len(some) > 1 for some in self.alternatives.values())
 
     def first_tasks(self) -> list[tuple[Task, int]]:
         """The tasks of the network as it starts, with how often each is called."""
@@ -197,25 +198,54 @@ class LayoutSearch:
                 },
             )
 
-    def _likely_start(self) -> tuple[Agreement, Prefers]:
+    def _likely_start(self, is_short: bool) -> tuple[Agreement, Prefers]:
         """The rule for all tensors under which the operators with most work take least, as the estimate has it.
 
-        Those operators count that are estimated by a deadline (`ir.deadline`); without any all lies as ONNX has it.
+        Those operators count that are estimated by a deadline (`ir.deadline`), and what brings elements from one order
+        to another in all of them.  A short run looks at the form alone that most bytes may have, and at few operators.
         """
         as_given = self.tables.as_given
         rules: list[Prefers] = [{name: [0] for name, some in self.alternatives.items() if len(some) > 1}]
-        rules += [prefers for _, prefers in self._rules()]
+        rules += [prefers for form, prefers in self._rules() if not is_short or form == self._widest]
         wholes = [as_given, *map(self.tables.under_rule, rules[1:])]
         counts = Counter(self.tables.chosen(as_given))
         work = {kind: n * self._task(kind, layouts).work.flops for (kind, layouts), n in counts.items()}
-        totals = [0.0 for _ in rules]
+        totals = [self._moved_us(whole) for whole in wholes]
         with contextlib.suppress(OutOfTime):
-            for kind in sorted(work, key=lambda kind: -work[kind])[:HEAVY] if len(rules) > 1 else ():
+            for kind in sorted(work, key=lambda kind: -work[kind])[: HEAVY // (1 + is_short)] if len(rules) > 1 else ():
                 chosen = (Counter(at for at in self.tables.chosen(whole) if at[0] == kind) for whole in wholes)
                 costs = [sum(n * self._estimated_us(*at) for at, n in found.items()) for found in chosen]
                 totals = [total + cost for total, cost in zip(totals, costs, strict=True)]
         least = min(range(len(rules)), key=totals.__getitem__)
         return wholes[least], rules[least]
+
+    @property
+    def _widest(self) -> Form:
+        """The form other than ONNX's that tensors of most bytes may have."""
+        nbytes = Counter[Form]()
+        for name, some in self.alternatives.items():
+            for form in {layout.dims for layout in some[1:] if not layout.has_halo}:
+                nbytes[form] += self.network.tensors[name].nbytes
+        return max(nbytes, key=nbytes.__getitem__, default=())
+
+    def _moved_us(self, whole: Agreement) -> float:
+        """What copies take, and operators between orders: the smaller part of what they have is moved to the other one.
+
+        What comes into the network and leaves it is not counted, which lies as ONNX has it under every rule.
+        """
+        found = 0.0
+        for copy in whole.copies:
+            found += PER_NEST_US + self.network.tensors[copy.tensor].nbytes / BYTES_PER_US
+        outside = {*self.network.inputs, *self.network.outputs, *self.network.constants}
+        for node in self.network.nodes:
+            nbytes = Counter[Form]()
+            for name in {*node.inputs, *node.outputs} & self.alternatives.keys() - outside:
+                number = whole.read.get((node.name, name), whole.written[name])
+                layout = self.alternatives[name][number]
+                nbytes[() if layout.is_plain else layout.dims] += self.network.tensors[name].nbytes
+            if len(nbytes) > 1:
+                found += (nbytes.total() - max(nbytes.values())) / BYTES_PER_US
+        return found
 
     def _hoped(self, scheduler: Scheduler) -> Agreement:
         """The cheapest whole by hopeful costs; what takes most of it is estimated first, while there is time."""

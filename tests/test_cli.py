@@ -15,6 +15,15 @@ from stridesmith.commands.options import duration, share
 from stridesmith.errors import UsageError
 from stridesmith.invocation import called
 
+SCRIPT_WITHOUT_INIT = """
+@T.prim_func
+def total(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4,), "float32")):
+    for i, k in T.grid(4, 8):
+        with T.block("total"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            C[vi] = C[vi] + A[vi, vk]
+"""
+
 SCRIPT = """
 from tvm.script import tir as T
 
@@ -227,6 +236,29 @@ def test_dry_run_builds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["--script", str(path), "--dry-run"]) == 0
     assert "sketches" in capsys.readouterr().out
     assert not (tmp_path / "own.db").exists()
+
+
+def test_a_dry_run_follows_pins(capsys: pytest.CaptureFixture[str]) -> None:
+    """What pins leave is counted, and a pin of nothing is refused as in a search."""
+    run = ["--workload", "matmul", "--shape", "m=12,n=12,k=12", "--dry-run"]
+    sizes = []
+    for pins in ([], ["--pin", "tile:s0=2"]):
+        assert main([*run, "--format", "json", *pins]) == 0
+        sizes.append(json.loads(capsys.readouterr().out)["size"])
+    assert 0 < sizes[1] < sizes[0]
+    assert main([*run, "--pin", "nonsense=9"]) == 2
+    assert "names no decision of this space" in capsys.readouterr().err
+
+
+def test_a_sum_without_a_beginning_is_refused_before_a_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is tried of a program that has no result."""
+    path = tmp_path / "mine.py"
+    path.write_text(SCRIPT_WITHOUT_INIT)
+    for run in (["--dry-run"], ["--seconds", "5"]):
+        assert main(["--script", str(path), *run]) == 2
+        assert "`C[0]` is read, and nothing has written it before" in capsys.readouterr().err.replace("\n", " ")
 
 
 LIST = """

@@ -83,16 +83,30 @@ def find_device(platform: str = "", device: str = "") -> Any:
             f"the OpenCL platform {_names(chosen)} has no device; `{COMMAND} doctor` tells what is wrong with the "
             f"driver, or install a driver for a device of this machine"
         )
-    return _pick(devices, device, "device")[0] if device else min(devices, key=_rank)
+    if device:
+        return _usable(_pick(devices, device, "device")[0])
+    return _usable(min(devices, key=lambda each: (bool(_refusals(each)), *_rank(each))))
 
 
 def device_of(target: Target) -> Any:
     """The pyopencl device that `target` was described from.  Raises DeviceMissing."""
     alike = _alike(target.platform, target.name)
     if target.number < len(alike):
-        return alike[target.number]
+        return _usable(alike[target.number])
     which = f", number {target.number}," if alike else ""
     raise DeviceMissing(f"the OpenCL device `{target.name}` of `{target.platform}`{which} is not on this machine")
+
+
+def _refusals(device: Any) -> list[str]:
+    """Why nothing runs on a device, if so."""
+    return [fault.text for fault in faults_of(device) if fault.refuses]
+
+
+def _usable(device: Any) -> Any:
+    """The device.  Raises DeviceMissing where nothing runs on it."""
+    for text in _refusals(device):
+        raise DeviceMissing(f"no kernel runs on the OpenCL device `{_text(device.name)}`: {text}")
+    return device
 
 
 def describe_device(device: Any) -> Target:

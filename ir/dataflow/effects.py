@@ -61,9 +61,10 @@ class Harm:
         return "at " + ", ".join(f"{k}={v}" for k, v in self.point.items()) + " " + self.reason
 
 
-def element_text(access: Access, change: Change, point: Point) -> str:
-    values: dict[Var, Expr] = {v: as_expr(point[v.name], v) for v in change.statement.variables if v.name in point}
-    indices = (change.statement.resolve(i) for i in access.node.indices)
+def element_text(access: Access, statement: Statement, point: Point) -> str:
+    """The element that an instance of a statement touches, as `A[3, 0]`."""
+    values: dict[Var, Expr] = {v: as_expr(point[v.name], v) for v in statement.variables if v.name in point}
+    indices = (statement.resolve(i) for i in access.node.indices)
     numbers = ", ".join(expr_text(simplify(substitute(i, values))) for i in indices)
     return f"{access.node.buffer.name}[{numbers}]"
 
@@ -251,7 +252,9 @@ def _observed(
     write = stored.change.statement.write
     assert write is not None
     point = stored.loud.first()
-    element = f"`{buffer.name}`" if point is None or write.whole else element_text(write, stored.change, point)
+    element = (
+        f"`{buffer.name}`" if point is None or write.whole else element_text(write, stored.change.statement, point)
+    )
     if reader is None:
         who = "an element of a parameter"
     elif reader.number in changes:
@@ -275,5 +278,5 @@ def _why_loud(program: Program, change: Change, point: Point) -> str:
         for value, where in contents.values:
             if not where.is_empty():
                 state = f"is {expr_text(value)}"
-        found[f"{element_text(access, change, point)} {state}"] = None
+        found[f"{element_text(access, change.statement, point)} {state}"] = None
     return f", because {' and '.join(found)}" if found else ""

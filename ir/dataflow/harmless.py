@@ -121,7 +121,7 @@ def _outside(change: Change) -> Harm | None:
         if point is not None:
             verb = "write" if access.is_write else "read"
             room = f"outside of its shape, where `transform_layout` of `{buffer.name}` could make room"
-            return Harm(f"the body would {verb} {element_text(access, change, point)}, {room}", point)
+            return Harm(f"the body would {verb} {element_text(access, change.statement, point)}, {room}", point)
     return None
 
 
@@ -139,7 +139,7 @@ def _forbidden(program: Program, change: Change) -> Harm | None:
     point = points(change.domain).where(meant).first()
     if point is None:
         return None
-    return Harm(f"the body would write {element_text(write, change, point)}, whose pad_value is None", point)
+    return Harm(f"the body would write {element_text(write, change.statement, point)}, whose pad_value is None", point)
 
 
 def _unread(program: Program, change: Change, changes: Sequence[Change]) -> Harm | None:
@@ -155,16 +155,20 @@ def _unread(program: Program, change: Change, changes: Sequence[Change]) -> Harm
             point = contents.missing.first()
         if point is not None and not _is_given(program, changes, access, contents.missing):
             why = _why_missing(program, access.buffer)
-            return Harm(f"the body would read {element_text(access, change, point)}, {why}", point)
+            return Harm(f"the body would read {element_text(access, change.statement, point)}, {why}", point)
         decides = access.is_control or access.node in divisors
         point = contents.undefined.first() if decides else None
         if point is not None:
             what = "divide by" if access.node in divisors else "decide by"
-            return Harm(f"the body would {what} {element_text(access, change, point)}, which may be undef", point)
+            return Harm(
+                f"the body would {what} {element_text(access, change.statement, point)}, which may be undef", point
+            )
         if access.node in divisors:
             zero = _zeros(contents.values, points(read.domain))
             if zero is not None:
-                return Harm(f"the body would divide by {element_text(access, change, zero)}, which may be 0", zero)
+                return Harm(
+                    f"the body would divide by {element_text(access, change.statement, zero)}, which may be 0", zero
+                )
     return _undivided(change)
 
 

@@ -20,12 +20,12 @@ from enum import Enum
 
 from ..affine.sets import points
 from ..arith.simplify import simplify
-from ..expr import FALSE, Call, Const, Expr, Load, Select, Undef, Var, substitute
+from ..expr import Call, Const, Expr, Load, Select, Undef, Var, substitute
 from ..node import walk
 from .accesses import Access, Accesses
 from .boxes import Box, holds, meet
 from .dependence import common_loops
-from .effects import Change, Harm, element_text
+from .effects import Harm, element_text
 from .instances import Program, Statement
 from .reduced import Cell, reduced
 
@@ -110,7 +110,7 @@ def _harm(program: Program, store: Statement, gone: Collection[int]) -> Harm | _
 
 def _needed(store: Statement, write: Access, who: str) -> Harm:
     point = {v.name: high for v, (_, high) in store.bounds.items()}
-    text = element_text(write, Change(store, FALSE), point)
+    text = element_text(write, store, point)
     return Harm(f"it would write {text}, {who}, and the value is not neutral", point)
 
 

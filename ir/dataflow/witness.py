@@ -20,7 +20,7 @@ from ..affine.sets import Domain, IntSet, points
 from ..arith.simplify import simplify
 from ..expr import FALSE, TRUE, Const, Expr, Var, as_expr, binary, substitute
 from .accesses import Access
-from .effects import Change, Harm, Point, element_text, end_elements
+from .effects import Harm, Point, element_text, end_elements
 from .instances import Program, Statement
 from .reduced import Cell, Part, cells, is_silent
 
@@ -65,7 +65,7 @@ class _Search:
         who = self._observer(statement, write, element, _time(statement, point))
         if not who:
             return None
-        text = element_text(write, Change(statement, FALSE), point)
+        text = element_text(write, statement, point)
         return Harm(f"it would write {text}, {who}, and the value is not neutral", point)
 
     def _cells(self, statement: Statement, domain: Domain, exact: bool) -> tuple[Cell, ...]:

@@ -10,6 +10,6 @@ The package `onnx` is an extra (``pip install 'stridesmith[onnx]'``), loaded whe
 
 from __future__ import annotations
 
-from .importing import Fate, Imported, import_model, read
+from .importing import Fate, Imported, import_model, read, reader
 
-__all__ = ["Fate", "Imported", "import_model", "read"]
+__all__ = ["Fate", "Imported", "import_model", "read", "reader"]

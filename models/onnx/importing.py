@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from onnx import ModelProto
 
@@ -14,7 +16,7 @@ from ..operators.algebra import in_integers
 from ..operators.building import network_of, programs
 from ..operators.graph import OWN_DOMAIN, Choice, Graph, Node
 from ..operators.simplify import simplify
-from .graph import ModelGraph, refusing
+from .graph import ModelGraph, constant_names, refusing
 from .old_versions import as_newest
 from .reading import load
 from .resolve import resolve
@@ -44,6 +46,31 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, inputs: Given | Sh
     is no readable model, ModelProblem for one that is not valid or says too little.
     """
     return import_model(source, inputs).network
+
+
+Shaped: TypeAlias = "dict[str, tuple[int | str, ...] | None]"
+"""The extents of inputs as a file has them, numbers and names; None where it says nothing of them."""
+
+
+def reader(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[Callable[[Given], Network], Shaped]:
+    """A function that reads a model with what is given of its inputs, and the shapes of these in the file.
+
+    The file itself is read once.
+    """
+    model, weights = load(source)
+    constants = constant_names(model.graph)
+    shapes: Shaped = {}
+    for item in model.graph.input:
+        if item.name not in constants:
+            dims = item.type.tensor_type.shape.dim
+            extents = tuple(d.dim_value if d.HasField("dim_value") else str(d.dim_param) for d in dims)
+            shapes[item.name] = extents if item.type.tensor_type.HasField("shape") else None
+
+    def read_with(given: Given) -> Network:
+        weights.total = 0
+        return _network(resolve(model, weights, given), [])
+
+    return read_with, shapes
 
 
 def import_model(

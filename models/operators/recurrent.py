@@ -10,7 +10,7 @@ What a layer makes of its input alone is one product over all steps; a loop over
 
 A step is a block of its own, whose iterator over time is opaque: its order is kept.  A direction that runs backwards
 counts its steps from the end.  Of a sequence that is shorter than others the state stays as it is from its end on, or
-up to there where it runs backwards, and its results there are 0.
+up to there where it runs backwards, and its results there are 0; of a sequence without steps the last state is 0, too.
 """
 
 from __future__ import annotations
@@ -205,7 +205,11 @@ class Layer:
             self.made.add(name, axes, f"{inside} = {self.number(0)}")
             return
         other = element(outside, [b, d, j] if self.is_batch_first else [d, b, j])
-        text = f"{other} = {self.types.narrow(inside)}" if writes else f"{inside} = {self.types.widen(other)}"
+        last, known = inside, self.site.constant(LENGTHS)
+        if self.is_ragged and (known is None or not known.all()):  # of no steps, as ONNX Runtime has it
+            steps, none = element("lengths", [b]), literal(0, self.site.dtype(LENGTHS))
+            last = f"T.Select({steps} > {none}, {inside}, {self.number(0)})"
+        text = f"{other} = {self.types.narrow(last)}" if writes else f"{inside} = {self.types.widen(other)}"
         self.made.add(name, axes, text)
 
     def loop(self) -> None:

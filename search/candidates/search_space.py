@@ -46,8 +46,8 @@ class SearchSpace:
     """The sketches and alternatives that a search may use, after pins.
 
     A pin `DECISION=VALUE` names a decision by its full parameter name or by a tail of it that starts after a
-    slash, and a value by its label or its index; `sketch=NAME` pins the sketch.  A sketch that lacks a pinned
-    decision or its value is left out.  Raises ValueError when nothing is left.
+    slash, and a value by its label, or as ``#N`` by its position from 0; `sketch=NAME` pins the sketch.  A sketch that
+    lacks a pinned decision or its value is left out.  Raises ValueError when nothing is left.
     """
 
     def __init__(self, space: Space, pins: Mapping[str, str] | None = None) -> None:
@@ -115,6 +115,11 @@ class SearchSpace:
                 good &= population[:, decision] == values[0]
         return good
 
+    @property
+    def total(self) -> int:
+        """Candidates of all sketches that are open, before their masks."""
+        return sum(map(self.size, self.open))
+
     def size(self, number: int) -> int:
         """Candidates of a sketch after pins, before its mask."""
         size = 1
@@ -162,7 +167,7 @@ class SearchSpace:
         usable = True
         for pin, value in pins.items():
             if pin == SKETCH:
-                usable &= value in (sketch.name, str(number))
+                usable &= value in (sketch.name, f"#{number}")
                 continue
             matched = [d for d, name in enumerate(self.names[number]) if name == pin or name.endswith(f"/{pin}")]
             chosen = {d: alternative(sketch.decisions[d].labels, value) for d in matched}
@@ -187,7 +192,7 @@ class SearchSpace:
                 known = sorted({name.rsplit("/", 1)[-1] for names in self.names for name in names} | {SKETCH})
                 near = difflib.get_close_matches(pin.rsplit("/", 1)[-1], known, 3) or known
                 return f"the pin `{pin}={value}` names no decision of this space; near it: {', '.join(near)}"
-            if value not in labels and not (value.isdigit() and int(value) < len(labels)):
+            if alternative(list(labels), value) is None:
                 return f"the pin `{pin}={value}` names no alternative; there are: {', '.join(labels)}"
         text = ", ".join(f"{pin}={value}" for pin, value in pins.items())
         return f"no sketch can follow all of the pins {text}: leave one out"
@@ -200,7 +205,8 @@ def parameter_names(sketch: Sketch) -> tuple[str, ...]:
 
 
 def alternative(labels: Sequence[str], value: str) -> int | None:
-    """The index of a value given as a label or, where it is none, as an index."""
+    """The position of a value given as a label, or as ``#`` and the position; None where there is no such one."""
     if value in labels:
         return list(labels).index(value)
-    return int(value) if value.isdigit() and int(value) < len(labels) else None
+    number = value.removeprefix("#")
+    return int(number) if number != value and number.isdecimal() and int(number) < len(labels) else None

@@ -52,6 +52,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=2000)]
+Sketch = Annotated[str, StringConstraints(max_length=20_000)]
+"""A sketch's name says the structure of each of a program's anchors, of which there may be dozens."""
 Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
 Parameter = Annotated[int, Field(ge=-(2**62), le=2**62)] | Annotated[str, StringConstraints(max_length=100)]
 
@@ -114,7 +116,7 @@ class Record(BaseModel):
     interface: dict[Identifier, Who] = Field(default_factory=dict, max_length=MOST_ARGUMENTS)
     target: dict[Name, str | int | bool] = Field(max_length=64)
     trace: Annotated[list[Any], Field(max_length=5000)] | None = None
-    sketch: Name = ""
+    sketch: Sketch = ""
     choice: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=1000)] = Field(default_factory=list)
     space_version: Annotated[int, Field(ge=0, lt=2**31)] = 0
     status: str = "ok"

@@ -177,12 +177,20 @@ def check(func: PrimFunc) -> None:
 
 
 def check_tunable(func: PrimFunc) -> None:
-    """Refuse a program for which no inputs are drawn whose results are known."""
+    """Refuse a program for which no inputs are drawn whose results are known, or that has no result."""
+    from ...ir.dataflow.instances import instances
+    from ...ir.dataflow.unwritten import unwritten_read
+
     scalars = [param.name for param in func.params if isinstance(param, Var)]
     if scalars:
         raise ScriptProblem(
             f"the program `{func.name}` cannot be tuned: `{scalars[0]}` is a number, and what verifies candidates "
             f"draws arrays alone; schedule it by hand, and compile it with `ss.build`"
+        )
+    if harm := unwritten_read(instances(func)):
+        raise ScriptProblem(
+            f"the program `{func.name}` cannot be tuned: {harm}; begin a sum in `with T.init():`, or take the numbers "
+            f"that it begins with as an input"
         )
 
 

@@ -8,13 +8,21 @@ Most steps say nothing of extents, and are taken over; of those that do
     fuse(j, i, k), k one as well   is reorder(i, j, k), fuse(i, j), and reorder(i, k) alone without j; i has enough
                                    iterations for the one shape, as threads share no others
 
-What divides one shape does not divide all: at conditions that cut the last tile of an unknown extent whole tiles are
-peeled, and lanes of vectors masked.  Names that differ from there on are followed.  A step without which the program
+What divides one shape does not divide all: conditions cut the last tile of an unknown extent.  There are several
+`BOUNDARIES` for that, and a search measures them:
+
+    peel     whole tiles run apart, the cut one in a version for each number of rows or vectors, its last lanes masked
+    mask     lanes are masked, and each row of a tile is tested
+    branch   each row and each lane is tested, but for whole vectors
+    over     what is proven harmless in memory that is ours is computed beyond the end, the rest is peeled
+
+Names that differ from there on are followed.  A step without which the program
 is slower alone is left out where it is refused; all proofs are made again, for all values.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import Any
@@ -30,6 +38,7 @@ from ...space.tree import find_loop, loops_above
 
 Step = list[Any]
 
+BOUNDARIES = ("peel", "mask", "over", "branch")  # the likeliest first
 EACH = 4  # iterations of a loop for each of the threads that share it, a choice
 
 DISPENSABLE = frozenset((
@@ -39,11 +48,12 @@ DISPENSABLE = frozenset((
 """Primitives that change nothing that later steps name."""
 
 
-def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Target) -> Schedule:
+def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Target, boundary: str = "peel") -> Schedule:
     """The schedule of `func` for a target that a trace of it as it is for one shape, `fixed`, becomes.
 
     Raises ScheduleError, of the first step that is refused in every form.
     """
+    left_out = {"mask": ("peel",), "branch": ("peel", "mask")}.get(boundary, ())
     own, made = Schedule(fixed), Schedule(func)
     renamed: dict[str, str] = {}
     tiles = {prod(step[1]["factors"][k:]) for step in trace if step[0] == "split"
@@ -51,18 +61,29 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
     for name, arguments, *drawn in trace:
         asked = _renamed(arguments, renamed)
         least = _least_shape(own, arguments) if arguments.get("physical_shape") else None
-        extents = [as_int(find_loop(own.func, loop).extent) for loop in arguments["loops"]] if name == "fuse" else []
+        first: list[str] = []
+        if name == "fuse":  # loops with iterations enough for all threads come first, and then the longest
+            extents = [min(as_int(find_loop(own.func, v).extent), EACH * target.threads) for v in arguments["loops"]]
+            first = [v for _, v in sorted(zip(extents, asked["loops"], strict=True), key=lambda item: -item[0])]
         before = own.apply(name, arguments, *drawn)
+        if name == "annotate" and arguments["ann_key"] in left_out:
+            continue
         try:
             multiples = None if least is None else _multiples(arguments, least, tiles)
-            after = _applied(made, name, asked, multiples, _shared(asked, extents, target.threads))
+            after = _applied(made, name, asked, multiples, first)
         except ScheduleError:
             if name not in DISPENSABLE:
                 raise
             continue
         renamed.update(_pairs(before, after))
-    for name, key in _edges(made.func, target):
-        made.annotate(name, key, True)
+    if boundary == "over":
+        for loop in dict.fromkeys(loop for loop, _ in _edges(made.func, target)):
+            for block in [stmt.name for stmt in walk_stmts(find_loop(made.func, loop)) if isinstance(stmt, Block)]:
+                with contextlib.suppress(ScheduleError):
+                    made.remove_branching_through_overcompute(block, loops=[loop])
+    for loop, key in _edges(made.func, target):
+        if key not in left_out:
+            made.annotate(loop, key, True)
     return made
 
 
@@ -97,12 +118,6 @@ def _multiples(arguments: dict[str, Any], least: Sequence[int], tiles: Collectio
         parts = sorted({part for tile in tiles for part in range(2, tile + 1) if tile % part == 0}, reverse=True)
         found.append(next((part for part in parts if wanted > size and -(-size // part) * part == wanted), 1))
     return found
-
-
-def _shared(arguments: dict[str, Any], extents: Sequence[int], threads: int) -> list[str]:
-    """The loops to be fused, those first that have enough iterations for the one shape, and then the longest."""
-    loops = dict(zip(arguments["loops"], extents, strict=True)) if extents else {}
-    return sorted(loops, key=lambda loop: -min(loops[loop], EACH * threads))
 
 
 def _applied(

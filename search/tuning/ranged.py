@@ -35,7 +35,7 @@ from . import events
 from .at_sizes import Do, R, Sizes, Turns, at_point
 from .clock import Clock
 from .events import Emit
-from .general import general
+from .general import BOUNDARIES, general
 from .run import fastest, versions
 from .settings import TuneSettings, resolve
 from .sizes import Point
@@ -214,21 +214,23 @@ class _Search:
         self.send(events.Phase(phase="proving schedules for all sizes"))
         func, entries, seen, refused = self.task.work.func, list[_Entry](), set[PrimFunc](), list[str]()
         until = None if self.settings.seconds is None else GENERAL_SHARE * self.settings.seconds
-        order = [(rank, point, record) for point, records in found for rank, record in enumerate(records)]
-        for rank, point, record in sorted(order, key=lambda item: item[0]):
+        ranked = [(rank, point, record) for point, records in found for rank, record in enumerate(records)]
+        order = [(rank + number, rank, boundary, point, record) for rank, point, record in ranked
+                 for number, boundary in enumerate(BOUNDARIES if rank == 0 else BOUNDARIES[:1])]  # fmt: skip
+        for _, rank, boundary, point, record in sorted(order, key=lambda item: item[0]):
             if until is not None and entries and self.clock.seconds > until:
                 self.note("the time for proofs was over before all schedules had been proven for all sizes")
                 break
-            own, of = fixed(func, {v: point.values[v.name] for v in func.integers}), f"record {record.id}"
+            own, of = fixed(func, {v: point.values[v.name] for v in func.integers}), f"record {record.id}, {boundary}"
             trace = record.trace or []
-            if rank == 0 and point.weight >= OFTEN:
+            if rank == 0 and boundary == BOUNDARIES[0] and point.weight >= OFTEN:
                 single = {name: Range(value, value) for name, value in point.values.items()}
                 entries.append(_Entry(trace, _program(own, trace), of, single, point))
             boxes = [self.sizes.ranges, *self._smaller(point)]
             for box in boxes:
                 try:
                     given = func if box is boxes[0] else within(func, {n: list(r.ends) for n, r in box.items()})
-                    schedule = general(trace, own, given, self.task.target)
+                    schedule = general(trace, own, given, self.task.target, boundary)
                 except ScheduleError as error:
                     refused += [f"{point}, {of}: {error}"] * (box is boxes[0])
                     continue

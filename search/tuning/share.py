@@ -27,7 +27,7 @@ class Share:
     turn.  `turns` counts in batches those that have begun, `played` those that have ended, which took `seconds`.
     `hoped_us` is what the guide expects of a first turn, for a task that a model would call so often.
     `untuned` is the program as it was written, where it has been compiled, and `is_given_up` says that not even that
-    could be measured in time.
+    could be measured in time, or that a candidate was built for which there was none.
     `spent` are the seconds of its turns and its race by activity.
     """
 

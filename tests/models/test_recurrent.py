@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx_models import model, node
 
 from stridesmith.backends.devices import discover
@@ -194,6 +194,24 @@ def test_the_product_of_the_input_stands_in_front_of_the_steps() -> None:
     made, _ = layer("LSTM", np.random.default_rng(0), (50, 1, 8, 16), "b")
     names = [part.func.name for part in read(made).nodes if isinstance(part, Operator)]
     assert names == ["input_product", "lstm"]
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_a_sequence_without_steps_ends_in_zeros(op: str) -> None:
+    """ONNX says nothing of it: the last states are those of ONNX Runtime, whatever the first ones are."""
+    made, given = layer(op, np.random.default_rng(4), (3, 3, 2, 4), "blhc"[: 4 if op == "LSTM" else 3])
+    given["l"][:] = [2, 0, 3]
+    loose = next(at for at, tensor in enumerate(made.graph.initializer) if tensor.name == "l")
+    del made.graph.initializer[loose]
+    made.graph.input.append(helper.make_tensor_value_info("l", TensorProto.INT32, [3]))
+    network = read(made)
+    inputs = {name: given[name] for name in network.inputs}
+    found = evaluate(network, inputs)
+    assert not found["y_h"][:, 1].any()
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for name, right in zip(network.outputs, session.run(None, inputs), strict=True):
+        np.testing.assert_allclose(found[name], right, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("in_bytes", [False, True])

@@ -109,3 +109,17 @@ def test_a_short_run_keeps_to_the_rule_that_the_estimate_likes(
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
     plain = tuning._guide(network, CPU, None, None, None, Clock(None, 4.0))
     assert isinstance(plain, LayoutSearch) and not any(plain.start.written.values()), "no copies for nothing"
+
+
+def test_a_rule_that_reaches_a_part_of_the_tensors_costs_what_it_moves() -> None:
+    """Channels in groups have no order with channels last: operators between the two orders would turn all around."""
+    make = Maker()
+    x = make.map("{0} + {0}", make.input(1, 8, 6, 6))
+    groups = make.map("a[0, v1 * 2 + v2, v3, v4]", _conv(make, x, 8), shape=(1, 4, 2, 6, 6))
+    mixed = make.map("a[0, v1 % 4, v1 // 4, v2, v3]", groups, shape=(1, 8, 6, 6))
+    network = make.network(_conv(make, mixed, 4))
+    layouts = {name: whole_rows(some) for name, some in alternatives(network, CPU).items()}
+    guide = LayoutSearch(network, layouts, CPU)
+    rules = [prefers for form, prefers in guide._rules() if form == LAST]
+    assert guide._moved_us(guide.tables.as_given) == 0
+    assert guide._moved_us(guide.tables.under_rule(rules[0])) > 0

@@ -131,6 +131,6 @@ def test_names_and_files_where_only_programs_are_known() -> None:
 def test_a_model_is_no_program_and_the_other_way_round() -> None:
     """`compile` takes models, `generate` devices, each with a sentence."""
     with pytest.raises(TypeError, match=r"`compile` takes a model: .* type Workload; `ss.build` and `ss.load` make"):
-        ss.compile(WORK)  # type: ignore[arg-type]
+        ss.compile(WORK)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"`generate` takes a Target, as `ss.Target\('cpu'\)` gives, but got 'cpu'"):
         ss.generate(WORK, "cpu")  # type: ignore[arg-type]

@@ -27,6 +27,12 @@ def test_a_record_is_its_line(latency: float | None) -> None:
     assert "\n" not in to_line(record)
 
 
+def test_a_program_of_many_sums_has_a_record() -> None:
+    """The name of a sketch has a part for each of them."""
+    record = make_record(sketch=";".join(f"b{number}:vec=s2" for number in range(60)))
+    assert from_line(to_line(record)) == record
+
+
 @pytest.mark.parametrize(
     ("field", "value", "rule"),
     [
@@ -43,6 +49,7 @@ def test_a_record_is_its_line(latency: float | None) -> None:
         ("max_abs_error", -1.0, "greater than or equal to 0"),
         ("workload", "x\x1b[31m", "control character"),
         ("sketch", "x\x00", "control character"),
+        ("sketch", "x" * 20_001, "at most 20000 characters"),
         ("params", {"m": 2**80}, "less than or equal"),
         ("params", {"m": "\x07"}, "control character"),
         ("interface", {"a": "mine"}, "fixed"),

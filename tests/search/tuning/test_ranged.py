@@ -14,7 +14,7 @@ from stridesmith.errors import UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
-from stridesmith.search.tuning.general import general
+from stridesmith.search.tuning.general import BOUNDARIES, general
 from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of, with_small
 from stridesmith.search.tuning.variants import chosen
 from stridesmith.space.errors import ScheduleError
@@ -247,3 +247,50 @@ def test_threads_share_the_loop_that_has_enough_iterations() -> None:
         both.parallel(both.fuse("i", "j"))
         made = general(both.trace.to_json(), shape.func, two.func, Target(threads=4)).func.script()
         assert f"for {shared} in T.parallel" in made
+
+
+def test_what_cuts_the_last_tile_is_a_choice() -> None:
+    """Tiles are peeled, masked, tested, or computed over where that is harmless in our memory; all are right."""
+    two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
+    shape = two.at({"m": 8, "n": 32})
+    sch = Schedule(shape.func)
+    sch.cache_write("matmul", 0, "global")
+    sch.transform_layout("matmul", "c_global", lambda i, j: [i // 4, j // 16, i % 4, j % 16])
+    i, j, k = sch.get_loops("matmul")
+    (i0, i1), (j0, j1) = sch.split(i, [None, 4]), sch.split(j, [None, 16])
+    sch.reorder(i0, j0, k, i1, j1)
+    sch.unroll(i1)
+    sch.vectorize(j1)
+    sch.annotate(i1, "peel", True)
+    found: dict[str, set[str]] = {}
+    for boundary in BOUNDARIES:
+        made = general(sch.trace.to_json(), shape.func, two.func, Target(isa="avx512"), boundary)
+        found[boundary] = {
+            key for step in made.trace.to_json() if step[0] == "annotate" for key in [step[1]["ann_key"]]
+        }
+        kernel = ss.build(made.func, "cpu")
+        for m, n in ((1, 1), (5, 17), (64, 63)):
+            a, b = np.ones((m, 16), np.float32), np.arange(16 * n, dtype=np.float32).reshape(16, n)
+            np.testing.assert_array_equal(kernel(a, b), a @ b)
+    assert found == {"peel": {"peel", "mask"}, "mask": {"mask"}, "over": {"peel", "mask"}, "branch": set()}
+
+
+def test_a_tile_of_copies_is_computed_over() -> None:
+    """Rows of a copy in blocks of four, which is ours, are summed beyond the end; nothing there is tested."""
+    shape = ROWS.at({"m": 8})
+    sch = Schedule(shape.func)
+    sch.cache_write("matmul", 0, "global")
+    sch.cache_read("matmul", 0, "global")
+    sch.transform_layout("matmul", "c_global", lambda i, j: [i // 4, j, i % 4])
+    sch.transform_layout("matmul", "a_global", lambda i, k: [i // 4, k, i % 4], 0, rewrite_loops=True)
+    i, j, k = sch.get_loops("matmul")
+    i0, i1 = sch.split(i, [None, 4])
+    sch.reorder(i0, j, k, i1)
+    sch.unroll(i1)
+    made = {boundary: general(sch.trace.to_json(), shape.func, ROWS.func, TARGET, boundary) for boundary in BOUNDARIES}
+    steps = [step[0] for step in made["over"].trace.to_json()]
+    assert "remove_branching_through_overcompute" in steps, steps
+    kernel = ss.build(made["over"].func, "cpu")
+    for m in (1, 5, 64):
+        a, b = np.ones((m, 16), np.float32), np.arange(512, dtype=np.float32).reshape(16, 32)
+        np.testing.assert_array_equal(kernel(a, b), a @ b)

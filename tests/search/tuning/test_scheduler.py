@@ -24,7 +24,7 @@ from stridesmith.search.tuning import sampler, scheduler
 from stridesmith.search.tuning.clock import Clock
 from stridesmith.search.tuning.scheduler import FIRST, FIRST_MS, Scheduler, Terms
 from stridesmith.search.workers import kernel_cache
-from stridesmith.search.workers.protocol import Build, Built, Measure, MeasureRoof, to_text
+from stridesmith.search.workers.protocol import Build, Built, Failed, Measure, MeasureRoof, to_text
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
@@ -321,6 +321,21 @@ def test_a_crowded_machine_has_single_candidates_at_once(world: World, monkeypat
         task.script for task, _ in world.tasks
     }
     assert [job.choice is not None for job in built[2:4]] == [True, True]
+
+
+def test_what_was_built_and_not_measured_is_not_taken_as_it_was_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The untuned program is slower than what the estimate likes, and would have the only record."""
+    many(world, 10)
+    monkeypatch.setattr(scheduler.clocks, "crowding", lambda: 10.0)
+    late = Failed(status="infrastructure", message="the time of the run was over")
+    world.executor.on_measure = lambda number: setattr(world, "now", world.now + 3.0)
+    world.executor.measure_faults = dict.fromkeys(range(5, 11), late)
+    done = world.run(30)
+    cut = [share for share in done.shares if share.best_us is None]
+    assert cut and all(share.is_given_up and share.untuned_us is None for share in cut)
+    assert sum(share.best_us is not None for share in done.shares) > 1
 
 
 def test_what_there_is_no_time_for_is_taken_as_it_was_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

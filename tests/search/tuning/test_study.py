@@ -82,8 +82,8 @@ def test_one_seed_gives_one_sequence(sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_pins_hold_for_every_sampler(sampler):
-    """A decision by its tail and label, one by its full name and index, and the sketch."""
-    pins = {"layout:i1": "copy", "k1/C/tile:s1": "2", "sketch": "k1"}
+    """A decision by its tail and label, one by its full name and position, and the sketch."""
+    pins = {"layout:i1": "copy", "k1/C/tile:s1": "#2", "sketch": "k1"}
     for number, choice, _ in work(Study(synthetic.space(), sampler, seed=3, pins=pins), 24):
         assert (number, choice[synthetic.LAYOUT], choice[synthetic.LANE]) == (1, 1, 2)
 
@@ -106,6 +106,8 @@ def test_a_pin_leaves_out_sketches_that_cannot_follow():
         ({"layuot:i1": "copy"}, "`layuot:i1=copy` names no decision of this space; near it: layout:i1"),
         ({"layout:i1": "wide"}, "`layout:i1=wide` names no alternative; there are: identity, copy, tiled:d1"),
         ({"sketch": "k9"}, "`sketch=k9` names no alternative; there are: k0, k1, k2"),
+        ({"layout:i1": "1"}, "`layout:i1=1` names no alternative; there are: identity, copy, tiled:d1"),
+        ({"layout:i1": "#3"}, "`layout:i1=#3` names no alternative"),
         ({"sketch": "k1", "k0/C/tile:s0": "4"}, "no sketch can follow all of the pins"),
     ],
 )
@@ -132,7 +134,7 @@ def test_a_sampler_without_its_packages_is_told(monkeypatch):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_an_exhausted_space_ends_the_search(sampler):
     """Of a pinned space with nine possible candidates each is handed out once, and then no more."""
-    pins = dict.fromkeys(("tile:s0", "tile:s0:block", "tile:r0", "boundary:s0", "order"), "0") | {"sketch": "k0"}
+    pins = dict.fromkeys(("tile:s0", "tile:s0:block", "tile:r0", "boundary:s0", "order"), "#0") | {"sketch": "k0"}
     study = Study(synthetic.space(), sampler, pins=pins | {"boundary:s1": "peel", "tile:s1": "1x8"})
     possible = 3 * 3  # layouts and places
     assert len(work(study, 100)) == possible

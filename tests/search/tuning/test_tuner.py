@@ -496,8 +496,8 @@ def test_an_interrupt_is_one_also_where_the_database_is_away(world: World) -> No
 
 def test_an_exhausted_space_ends_the_run(world: World) -> None:
     """When everything is known, more trials are not waited for."""
-    pins = {"sketch": "k0", "order": "s0>s1", "boundary:s0": "branch", "boundary:s1": "branch", "layout:i1": "0",
-            "place:i1": "0", "tile:s0": "8", "tile:r0": "1"}  # fmt: skip
+    pins = {"sketch": "k0", "order": "s0>s1", "boundary:s0": "branch", "boundary:s1": "branch", "layout:i1": "#0",
+            "place:i1": "#0", "tile:s0": "8", "tile:r0": "1"}  # fmt: skip
     world.run(trials=1000, pins=pins)
     assert world.done["stopped_by"] == "exhausted"
     assert 0 < world.done["trials"] <= 20

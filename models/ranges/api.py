@@ -1,0 +1,113 @@
+"""From a model file and ranges to one callable: what `ss.compile` with ranges is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...errors import ModelProblem, ToolMissing, UsageError, did_you_mean
+from ...ir.size_ranges import Range
+from ...space.workloads.sizes import range_of
+from ..inputs import Given
+from ..network import Network
+from .kernels import kernels_of, tasks_of
+from .model import RangedModel
+from .network import RangedNetwork
+from .reading import ranged
+
+if TYPE_CHECKING:
+    from ...ir.target import Target
+
+Shapes: TypeAlias = Mapping[str, Sequence[int | str]]
+
+
+@dataclass(frozen=True)
+class FreeSizes:
+    """What is said of a model of free sizes.
+
+    `ranges` are the numbers that each size may be, as ``(1, 512)`` or ``(32, 960, 32)``; `shapes` has the extents of
+    inputs, numbers and names of sizes, of those alone that the file does not tell with these names; `values` as in
+    `Given`.
+    """
+
+    ranges: Mapping[str, Any]
+    shapes: Shapes = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def numbers(self) -> dict[str, Range]:
+        """The ranges.  Raises UsageError for what is none."""
+        found: dict[str, Range] = {}
+        for name, value in self.ranges.items():
+            numbers = range_of(value, name)
+            if numbers is None:
+                raise UsageError(
+                    f"the range of a size is (least, largest) or (least, largest, step), but {name} is {value!r}"
+                )
+            if numbers.low < 1:
+                raise UsageError(f"an extent is at least 1, but the range of {name} is {numbers}")
+            found[name] = numbers
+        return found
+
+
+def network_of(source: Any, target: Target, sizes: FreeSizes) -> RangedNetwork:
+    """The network of free sizes in a model's file, its bytes or itself.
+
+    Raises UsageError for what is wrong with what is said of sizes, ModelProblem for what is not one network for all.
+    """
+    if isinstance(source, Network):
+        raise UsageError("a Network has one shape: free sizes are for the file of a model, its bytes or a ModelProto")
+    if target.kind != "cpu":
+        raise UsageError(f"networks of free sizes run on CPUs, not on {target.name}")
+    ranges = sizes.numbers()
+    try:
+        from ..onnx import reader
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "onnx":
+            raise
+        raise ToolMissing(
+            "a model's file is read by the package `onnx`, which is not installed: pip install 'stridesmith[onnx]'"
+        ) from None
+    read, told = reader(source)
+    shapes = _shapes(sizes, told, ranges)
+
+    def at(point: Mapping[str, int]) -> Network:
+        numbers = {name: tuple(point[e] if isinstance(e, str) else int(e) for e in s) for name, s in shapes.items()}
+        return read(Given(numbers, sizes.values))
+
+    return ranged(at, shapes, ranges, target)
+
+
+def _shapes(
+    sizes: FreeSizes, told: Mapping[str, tuple[int | str, ...] | None], ranges: Mapping[str, Range]
+) -> dict[str, tuple[int | str, ...]]:
+    """The extents of all inputs that have no value."""
+    for name in sizes.shapes:
+        if name not in told:
+            raise ModelProblem(f"the model has no input `{name}`{did_you_mean(name, told)}; it has {', '.join(told)}")
+    found: dict[str, tuple[int | str, ...]] = {}
+    for name, extents in told.items():
+        if name in sizes.values:
+            continue
+        given = sizes.shapes.get(name, extents)
+        for extent in () if given is None else given:
+            if isinstance(extent, str) and extent not in ranges:
+                how = f"give it a number in `inputs`, or a range, as in ranges={{{extent or 'n'!r}: (1, 64)}}"
+                raise UsageError(f"`{name}` has the extent {extent or '?'}, of which nothing is known: {how}")
+        if given is None:
+            raise UsageError(f"the model does not say how many dimensions `{name}` has; give its extents in `inputs`")
+        found[name] = tuple(given)
+    used = {extent for extents in found.values() for extent in extents}
+    for name in ranges:
+        if name not in used:
+            raise UsageError(f"no input has the extent {name}; name it in `inputs`, as in {{'x': (1, {name!r})}}")
+    return found
+
+
+def compiled(network: RangedNetwork, target: Target, db: str | None = None) -> RangedModel:
+    """A network of free sizes with the best kernels that the database has for its operators."""
+    from ...search.records.reading import reading
+    from ...search.workers.spread import AllCores
+
+    with reading(db) as database, AllCores() as build:
+        return RangedModel(network, kernels_of(tasks_of(network, target), database, build), target)

@@ -1,0 +1,289 @@
+"""The callable that a network of free sizes becomes: code for each operator, and a plan for the sizes of each call.
+
+A plan says where everything lies and what the kernels are given; it is made of formulas when sizes come for the first
+time, and kept.  Nothing is compiled then.  All plans share one arena, which grows with the largest sizes that came.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...backends.address import address
+from ...backends.cpu import CpuExecutable
+from ...backends.data import Array, pack
+from ...backends.executable import numpy_dtype
+from ...backends.llvm.chain import chain_code
+from ...backends.memory import zeros
+from ...errors import UsageError
+from ...forks import renewed_in_children
+from ...ir.ranges import alone_in, values_of
+from ...ir.text import extents_text
+from ..run.memory import Span, best_fit
+from .network import RangedNetwork, RangedOperator, RangedTensor
+
+if TYPE_CHECKING:
+    from ...ir.target import Target
+    from ..run.kernels import Kernel
+
+PLANS = 256
+"""Sizes whose plans are kept, a choice."""
+ALIGNMENT = 64
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a call of some sizes needs: the `table` of `count` calls, and memory that is `kept` for them.
+
+    `slots` are words of argument records that take addresses: those of inputs by number, and then of outputs.
+    """
+
+    table: Any
+    count: int
+    slots: Sequence[tuple[int, Any, int]]
+    outputs: Sequence[tuple[int, ...]]
+    kept: Sequence[Any]
+
+
+class RangedModel:
+    """A compiled network of free sizes: ``y = model(x)``, ``model({"x": x})``, or ``model(x, out=y)``.
+
+    Inputs come in the order of `inputs`, or by name, and are C-contiguous arrays whose extents are in the `ranges` of
+    the model and agree; outputs have the extents that follow.  Nothing is compiled by a call.  Calls from several
+    threads wait for each other.
+    """
+
+    def __init__(self, network: RangedNetwork, kernels: Mapping[str, Kernel], target: Target) -> None:
+        self.network, self.kernels, self.target, self.ranges = network, dict(kernels), target, dict(network.ranges)
+        self.inputs = tuple(network.tensors[name] for name in network.inputs)
+        self.outputs = tuple(network.tensors[name] for name in network.outputs)
+        self._code: dict[str, CpuExecutable] = {}
+        self._executables = {name: self._loaded(kernel) for name, kernel in self.kernels.items()}
+        self._constants = self._packed()
+        self._owner = self._owners()
+        self._arena = zeros(ALIGNMENT)
+        self._plans: OrderedDict[tuple[tuple[int, ...], ...], _Plan] = OrderedDict()
+        self._run = chain_code().function("run", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._lock = threading.Lock()
+        renewed_in_children(self)
+
+    def __repr__(self) -> str:
+        """What it takes and gives, with its ranges, of how many operators it is, and for which device."""
+        given, results = (
+            ", ".join(f"{t.name}: {t.dtype}[{extents_text(t.extents)}]" for t in tensors)
+            for tensors in (self.inputs, self.outputs)
+        )
+        told = ", ".join(f"{name} = {numbers}" for name, numbers in self.ranges.items())
+        return (
+            f"<RangedModel {self.network.name}({given}) -> {results} with {told}: {len(self.network.nodes)} operators "
+            f"on {self.target.name}>"
+        )
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """Run on `inputs`, all by position or one dict by name; into `out`, given in the same way, if it is there.
+
+        Raises TypeError and ValueError, in one sentence, for arrays that are not as they must be.
+        """
+        names = self.network.outputs
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            arrays = _in_order(inputs[0], self.network.inputs, "input")
+            given = None if out is None else _in_order(out, names, "output")
+            return dict(zip(names, self._called(arrays, given), strict=True))
+        results = self._called(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
+        return results[0] if len(results) == 1 else results
+
+    def _called(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> tuple[Array, ...]:
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(self.network.inputs)
+            raise TypeError(f"the model takes {len(self.inputs)} inputs ({names}), but got {len(inputs)}")
+        arrays = [_checked(tensor, array) for tensor, array in zip(self.inputs, inputs, strict=True)]
+        key = tuple(array.shape for array in arrays)
+        with self._lock:
+            plan = self._plans.get(key) or self._planned(key)
+            results = self._results(plan, arrays, out)
+            starts = [address(array) for array in (*arrays, *results)]
+            for number, record, index in plan.slots:
+                record[index] = starts[number]
+            self._run(ctypes.addressof(plan.table), plan.count, self.target.threads)
+        return tuple(results) if out is None else tuple(out)
+
+    def _results(self, plan: _Plan, inputs: Sequence[Array], out: Sequence[Any] | None) -> list[Array]:
+        """Memory for the outputs."""
+        if out is None:
+            return [np.empty(s, numpy_dtype(t.dtype)) for s, t in zip(plan.outputs, self.outputs, strict=True)]
+        if len(out) != len(self.outputs):
+            raise TypeError(f"the model has {len(self.outputs)} outputs, but `out` holds {len(out)} arrays")
+        found: list[Array] = []
+        for shape, tensor, array in zip(plan.outputs, self.outputs, out, strict=True):
+            made = _checked(tensor, array)
+            if made.shape != shape:
+                raise ValueError(f"`{tensor.name}` must have shape {shape}, but got {made.shape}")
+            if not made.flags.writeable:
+                raise ValueError(f"`out` for `{tensor.name}` is read-only")
+            for other in (*inputs, *found):
+                if np.may_share_memory(made, other):
+                    raise ValueError(f"`{tensor.name}` is written and shares memory with another array")
+            found.append(made)
+        return found
+
+    # ---------------------------------------------------------------- what is the same for all sizes
+
+    def _loaded(self, kernel: Kernel) -> CpuExecutable:
+        """Equal code is loaded once."""
+        code = kernel.compiled.artifact["code"]
+        if code not in self._code:
+            self._code[code] = CpuExecutable(kernel.compiled.artifact)
+        return self._code[code]
+
+    def _packed(self) -> dict[tuple[str, int], Array]:
+        """Constants as kernels want them, by operator and number of the parameter; equal ones are one."""
+        found: dict[tuple[str, int], Array] = {}
+        known: dict[tuple[str, Any], Array] = {}
+        for node in self.network.nodes:
+            layouts = self.kernels[node.name].compiled.layouts if node.name in self.kernels else ()
+            for number, (name, argument) in enumerate(zip((*node.inputs, *node.outputs), layouts, strict=False)):
+                if name not in self.network.constants:
+                    continue
+                key = name, None if argument.layout.is_in_place else argument.layout
+                if key not in known:
+                    array = self.network.constants[name]
+                    held = numpy_dtype(argument.dtype)
+                    packed = pack(argument, array if array.dtype == held else array.view(held))
+                    memory = zeros(max(packed.nbytes, 1))
+                    memory[: packed.nbytes] = packed.reshape(-1).view(np.uint8)
+                    known[key] = memory
+                found[node.name, number] = known[key]
+        return found
+
+    def _owners(self) -> dict[str, str]:
+        """The tensor in whose memory each lies: another one, where an operator only gives it another shape."""
+        owner = {name: name for name in self.network.tensors}
+        for node in self.network.nodes:
+            if node.func is None:
+                owner[node.outputs[0]] = owner[node.inputs[0]]
+        return owner
+
+    # ---------------------------------------------------------------- what sizes decide
+
+    def sizes_of(self, shapes: Shapes) -> dict[str, int]:
+        """The values of the parameters in a call, by the shapes of the inputs.  Raises ValueError for wrong ones."""
+        found: dict[str, tuple[int, str]] = {}
+        for tensor in self.inputs:
+            shape = shapes[tensor.name]
+            if len(shape) != len(tensor.extents):
+                raise ValueError(
+                    f"`{tensor.name}` must have the extents ({extents_text(tensor.extents)}), but got {shape}"
+                )
+            for axis, (extent, size) in enumerate(zip(tensor.extents, shape, strict=True)):
+                var = alone_in(extent)
+                where = f"axis {axis} of `{tensor.name}`"
+                if var is not None and var.name not in found:
+                    if size not in self.ranges[var.name]:
+                        taken = f"{var.name} = {self.ranges[var.name]}"
+                        raise ValueError(f"{where} gives {var.name} = {size}, but the model takes {taken}")
+                    found[var.name] = size, where
+                wanted, why = (extent, "") if var is None else found[var.name]
+                if wanted != size:
+                    told = wanted if var is None else f"{var.name} = {wanted}, as {why} says"
+                    raise ValueError(f"{where} must be {told}, but it is {size}")
+        return {name: size for name, (size, _) in found.items()}
+
+    def _planned(self, key: tuple[tuple[int, ...], ...]) -> _Plan:
+        sizes = self.sizes_of(dict(zip(self.network.inputs, key, strict=True)))
+        shapes = {name: self.network.shape(name, sizes) for name in self.network.tensors}
+        offsets, nbytes = self._placed(shapes)
+        if nbytes > self._arena.size:
+            self._plans.clear()
+            self._arena = zeros(nbytes)
+        begin = int(self._arena.ctypes.data)
+        outside = {name: n for n, name in enumerate((*self.network.inputs, *self.network.outputs))}
+        entries, kept, slots = list[int](), list[Any](), list[tuple[int, Any, int]]()
+        for node in self.network.nodes:
+            if node.func is None:
+                continue
+            record, executable = self._record(node, shapes, begin, offsets)
+            for index, name in enumerate((*node.inputs, *node.outputs)):
+                owner = self._owner[name]
+                if owner in outside:
+                    slots.append((outside[owner], record, index))
+            kept += [record, executable]  # which has the values of sizes, that kernels read
+            entries += [executable.entry_address, ctypes.addressof(record)]
+        table = (ctypes.c_void_p * max(len(entries), 1))(*entries)
+        outputs = [shapes[name] for name in self.network.outputs]
+        plan = _Plan(table, len(entries) // 2, slots, outputs, kept)
+        self._plans[key] = plan
+        if len(self._plans) > PLANS:
+            self._plans.popitem(last=False)
+        return plan
+
+    def _record(self, node: RangedOperator, shapes: Shapes, begin: int, offsets: Mapping[str, int]) -> tuple[Any, Any]:
+        """What a kernel is given: addresses of parameters, values of sizes, addresses of workspaces."""
+        assert node.func is not None
+        names = (*node.inputs, *node.outputs)
+        kernel, executable = self.kernels[node.name], self._executables[node.name]
+        open_ones = {b.name: shapes[n] for b, n in zip(node.func.buffers, names, strict=True) if not b.is_fixed}
+        values = values_of(node.func, open_ones, {})
+        places = []
+        for number, name in enumerate(names):
+            packed = self._constants.get((node.name, number))
+            owner = self._owner[name]
+            places.append(int(packed.ctypes.data) if packed is not None else begin + offsets.get(owner, 0))
+        places += [begin + offsets[f"{node.name}\0{n}"] for n in range(len(executable.workspaces))]
+        sizes = [values[v] for v in kernel.task.work.func.sizes] if node.func.sizes else []
+        if sizes:
+            physical = [shapes[name] for name in names]
+            executable = executable.at(physical, [values[v] for v in node.func.sizes])
+        return executable.pack(places), executable
+
+    def _placed(self, shapes: Shapes) -> tuple[dict[str, int], int]:
+        """Offsets in the arena, and how many bytes it needs."""
+        used: dict[str, list[int]] = {}
+        spans: list[Span] = []
+        lent = {*self.network.inputs, *self.network.outputs}
+        for step, node in enumerate(self.network.nodes):
+            for name in (*node.inputs, *node.outputs):
+                used.setdefault(self._owner[name], []).append(step)
+            if node.func is not None:
+                for number, memory in enumerate(self._executables[node.name].workspaces):
+                    spans.append(Span(f"{node.name}\0{number}", memory.nbytes, step, step))
+        for name, steps in used.items():
+            if name not in lent and name not in self.network.constants:
+                nbytes = prod(shapes[name]) * numpy_dtype(self.network.tensors[name].dtype).itemsize
+                spans.append(Span(name, nbytes, min(steps), max(steps)))
+        arena = best_fit(spans, ALIGNMENT)
+        return dict(arena.offsets), max(arena.nbytes, 1)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the memory between operators, as large as the largest sizes that came so far ask for."""
+        return int(self._arena.size)
+
+
+def _checked(tensor: RangedTensor, array: Any) -> Array:
+    """An array of the caller.  Raises TypeError or ValueError for one that is no such array."""
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"`{tensor.name}` must be a NumPy array, but got {type(array).__name__}")
+    if array.dtype != numpy_dtype(tensor.dtype):
+        raise TypeError(f"`{tensor.name}` must have dtype {tensor.dtype}, but got {array.dtype}")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise ValueError(f"`{tensor.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
+    return array.view(np.ndarray)
+
+
+def _in_order(given: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
+    if unknown := [name for name in given if name not in names]:
+        raise UsageError(f"the model has no {what} {unknown[0]!r}; there are {', '.join(names)}")
+    if missing := [name for name in names if name not in given]:
+        raise UsageError(f"the model lacks the {what} {', '.join(map(repr, missing))}")
+    return [given[name] for name in names]

@@ -1,0 +1,300 @@
+"""From a model to a network of free sizes: it is read at some sizes, and what these have in common is generalised.
+
+::
+
+    sizes drawn from the ranges
+      -> the network of each                 read as any: shapes inferred, what is constant folded
+      -> operators in groups                 those that can be one at all sizes
+      -> programs of all shapes              `lifting`; what they read tells what they write, operator by operator
+      -> proofs of each for all sizes        or a sentence that names the operator
+
+What two expressions could be is looked at where they differ, so that sizes are added until every expression is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import ModelProblem, ProgramError
+from ...ir.expr import Expr, Extent, Var
+from ...ir.size_ranges import Range
+from ...ir.stmt import PrimFunc
+from ...ir.target import Target
+from ...ir.verify.bounds import check_in_bounds
+from ...ir.verify.rules import verify
+from ..fusion import fused, together, with_tidied
+from ..network import Array, Network, Operator
+from ..views import moves
+from .fitting import forms
+from .lifting import Differs, Grid, Unlooked, lifted, lifted_shapes, may_be_lifted
+from .network import RangedNetwork, RangedOperator, RangedTensor, Shape
+
+MOST_ROWS = 1 << 16
+"""So many combinations of sizes are looked at, of more a part that is drawn."""
+MOST_LOOKS = 24
+"""Sizes at which a model is read at most."""
+
+Read = Callable[[Mapping[str, int]], Network]
+"""The network at some sizes."""
+
+
+def grid_of(ranges: Mapping[str, Range]) -> Grid:
+    """The values of all sizes together, where there are not too many."""
+    axes = [np.arange(r.low, r.high + 1, r.step, dtype=np.int64) for r in ranges.values()]
+    if np.prod([float(len(axis)) for axis in axes]) <= MOST_ROWS:
+        columns = [mesh.reshape(-1) for mesh in np.meshgrid(*axes, indexing="ij")]
+    else:
+        rng = np.random.default_rng(0)
+        ends = np.meshgrid(*(axis[[0, -1]] for axis in axes), indexing="ij")
+        longest = max(map(len, axes))
+        along = [np.resize(axis, longest) for axis in axes]
+        columns = [
+            np.concatenate([mesh.reshape(-1), line, rng.choice(axis, MOST_ROWS)])
+            for mesh, line, axis in zip(ends, along, axes, strict=True)
+        ]
+    return Grid(dict(zip(ranges, columns, strict=True)))
+
+
+class Looks:
+    """A network at some sizes, rows of a grid, all with the same operators."""
+
+    def __init__(self, read: Read, grid: Grid) -> None:
+        self.read, self.grid = read, grid
+        self.networks: dict[int, Network] = {}
+
+    @property
+    def rows(self) -> list[int]:
+        return list(self.networks)
+
+    def point(self, row: int) -> dict[str, int]:
+        """The sizes of a row."""
+        return {name: int(column[row]) for name, column in self.grid.columns.items()}
+
+    def look(self, row: int) -> Network:
+        """The network at the sizes of a row.  Raises ModelProblem where it is another one than at other sizes."""
+        if row in self.networks:
+            return self.networks[row]
+        try:
+            found = self.read(self.point(row))
+        except ModelProblem as error:
+            raise ModelProblem(f"with {_text(self.point(row))}: {error}") from None
+        for node in found.nodes:
+            if not isinstance(node, Operator):
+                raise ModelProblem(
+                    f"`{node.name}` ({node.op}) has no program here, which a network of free sizes needs"
+                )
+        for other in self.networks.values():
+            _compare(found, other, _text(self.point(row)))
+            break
+        self.networks[row] = found
+        return found
+
+
+def _compare(found: Network, other: Network, point: str) -> None:
+    """Raise ModelProblem where a network has other operators than at other sizes."""
+    for one, two in zip(found.nodes, other.nodes, strict=False):
+        if (one.name, one.inputs, one.outputs) != (two.name, two.inputs, two.outputs):
+            raise ModelProblem(f"with {point} the model is another network than at other sizes, from `{one.name}` on")
+    if len(found.nodes) != len(other.nodes):
+        raise ModelProblem(
+            f"with {point} the model is another network than at other sizes, of {len(found.nodes)} operators"
+        )
+
+
+def _text(point: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in point.items())
+
+
+def first_rows(grid: Grid, ranges: Mapping[str, Range]) -> list[int]:
+    """The rows that are looked at first: the largest sizes, some between, in pairs of neighbours, small ones."""
+    wanted: list[list[int]] = []
+    for number, numbers in enumerate(ranges.values()):
+        low = numbers.low if numbers.low > numbers.step else min(numbers.low + numbers.step, numbers.high)
+        block = 48 * numbers.step
+        middle = (low + numbers.high) // 2 // block * block or low
+        shares = (0.1, 0.37, 0.73)
+        between = [low + int(share * (numbers.high - low) / numbers.step) * numbers.step for share in shares]
+        own = [low, low + numbers.step, middle, middle - numbers.step, *between]
+        kept = list(dict.fromkeys(v for v in own if low <= v < numbers.high))
+        turn = number * 3 % max(len(kept), 1)
+        wanted.append([numbers.high, *kept[turn:], *kept[:turn]])
+    count = max(map(len, wanted))
+    rows: list[int] = []
+    for at in range(count):
+        values = [own[at % len(own)] for own in wanted]
+        apart = sum(np.abs(column - value) for column, value in zip(grid.columns.values(), values, strict=True))
+        rows.append(int(np.argmin(apart)))
+    return list(dict.fromkeys(rows))
+
+
+def ranged(
+    read: Read, shapes: Mapping[str, Sequence[int | str]], ranges: Mapping[str, Range], target: Target
+) -> RangedNetwork:
+    """The network of free sizes that `read` gives at each of them; `shapes` are those of its inputs.
+
+    Raises ModelProblem, in one sentence that names the operator, for what is not one network for all sizes.
+    """
+    grid = grid_of(ranges)
+    looks = Looks(read, grid)
+    for row in first_rows(grid, ranges):
+        looks.look(row)
+    while True:
+        try:
+            found = _generalised(looks, shapes, ranges, target)
+            _check_least(looks, found)
+            return found
+        except Unlooked as error:
+            if len(looks.networks) >= MOST_LOOKS or error.row in looks.networks:
+                raise ModelProblem(
+                    "the shapes of the model are no expressions of its sizes that are known here"
+                ) from None
+            looks.look(error.row)
+
+
+def _check_least(looks: Looks, network: RangedNetwork) -> None:
+    """Raise ModelProblem unless the shapes are right at the least sizes.
+
+    An extent of 1 makes the network simpler that is read there, so that it is none that others are compared with.
+    """
+    point = {name: numbers.low for name, numbers in network.ranges.items()}
+    try:
+        least = looks.read(point)
+    except ModelProblem as error:
+        raise ModelProblem(f"with {_text(point)}: {error}") from None
+    for name, tensor in least.tensors.items():
+        if name in network.tensors and name not in network.constants and name not in least.constants:
+            shape = network.shape(name, point)
+            if shape != tensor.shape:
+                raise ModelProblem(f"`{name}` has the shape {tensor.shape} with {_text(point)}, and not {shape}")
+
+
+def _generalised(
+    looks: Looks, shapes: Mapping[str, Sequence[int | str]], ranges: Mapping[str, Range], target: Target
+) -> RangedNetwork:
+    rows, networks = looks.rows, list(looks.networks.values())
+    first = networks[0]
+    grouped = _grouped(networks, target)
+    tensors: dict[str, RangedTensor] = {}
+    constants = _constants(networks)
+    for name in first.inputs:
+        told = shapes.get(name, first.tensors[name].shape)
+        given_extents: Shape = tuple(Var(e) if isinstance(e, str) else int(e) for e in told)
+        tensors[name] = RangedTensor(name, given_extents, first.tensors[name].dtype)
+    for name, array in constants.items():
+        tensors[name] = RangedTensor(name, array.shape, first.tensors[name].dtype)
+    nodes: list[RangedOperator] = []
+    for instances in grouped:
+        op = instances[0]
+        given: list[Shape | None] = [tensors[name].extents for name in op.inputs]
+        given += [None] * len(op.outputs)
+        funcs = [one.func for one in instances]
+        func: PrimFunc | None = None
+        try:
+            if is_view(op, funcs, first):
+                made = lifted_shapes(funcs, given, looks.grid, rows)
+            else:
+                found = lifted(funcs, given, looks.grid, rows)
+                verify(found.func)
+                check_in_bounds(found.func)
+                func, made = found.func, tuple(found.shape(number) for number in range(len(op.func.buffers)))
+        except (Differs, ProgramError) as error:
+            raise ModelProblem(
+                f"the operator `{op.name}` ({op.func.name}) has no program for all sizes: {error}"
+            ) from None
+        for name, extents in zip(op.outputs, made[len(op.inputs) :], strict=True):
+            extents = tuple(simplest(extent, looks.grid, rows) for extent in extents)
+            tensors[name] = RangedTensor(name, extents, first.tensors[name].dtype)
+        nodes.append(RangedOperator(op.name, func, op.inputs, op.outputs))
+    for name, tensor in tensors.items():
+        for row, network in zip(rows, networks, strict=True):
+            if name not in constants and name in network.tensors:
+                at = looks.point(row)
+                wanted = tuple(int(looks.grid.values(e)[row]) for e in tensor.extents)
+                if wanted != network.tensors[name].shape:
+                    raise ModelProblem(
+                        f"`{name}` has the shape {network.tensors[name].shape} with {_text(at)}, not {wanted}"
+                    )
+    computed = {name for node in nodes for name in node.outputs}
+    for number, name in enumerate(first.outputs):
+        if name not in computed or name in first.outputs[:number]:
+            raise ModelProblem(
+                f"the output `{name}` is an input, a constant or another output, which no operator computes"
+            )
+    return RangedNetwork(first.name, ranges, first.inputs, first.outputs, tensors, constants, tuple(nodes))
+
+
+def simplest(extent: Extent, grid: Grid, rows: Sequence[int]) -> Extent:
+    """An extent as an expression over one parameter without divisions of divisions, where there is one."""
+    if not isinstance(extent, Expr):
+        return extent
+    values = grid.values(extent)
+    for name, column in grid.columns.items():
+        for form in forms(values[rows], column[rows]):
+            if np.array_equal(form.at(column), values):
+                return form.of(Var(name))
+    return extent
+
+
+def _constants(networks: Sequence[Network]) -> dict[str, Array]:
+    """The constants of all sizes: those that are as long as sizes say are the beginning of the longest one."""
+    found: dict[str, Array] = {}
+    for name in networks[0].constants:
+        own = [network.constants[name] for network in networks if name in network.constants]
+        if len(own) < len(networks):
+            raise ModelProblem(f"`{name}` is a constant at some sizes alone")
+        longest = max(own, key=lambda a: a.size)
+        for other in own:
+            part = longest[tuple(map(slice, other.shape))] if other.ndim == longest.ndim else None
+            if (
+                part is None
+                or part.shape != other.shape
+                or not np.array_equal(part, other, equal_nan=part.dtype.kind == "f")
+            ):
+                raise ModelProblem(f"the constant `{name}` has other numbers for each size, and not only more of them")
+        found[name] = longest
+    return found
+
+
+def is_view(op: Operator, funcs: Sequence[PrimFunc], network: Network) -> bool:
+    """Whether an operator gives its one input as it lies, in another shape, in memory that is the network's."""
+    if len(op.inputs) != 1 or len(op.outputs) != 1:
+        return False
+    if op.outputs[0] in network.outputs or op.inputs[0] in network.constants:
+        return False
+    for func in funcs:
+        found, result = moves(func), func.buffers[-1]
+        if len(found) != 1 or found[0].distance or found[0].count != result.size or func.buffers[0].size != result.size:
+            return False
+    return True
+
+
+def _grouped(networks: Sequence[Network], target: Target) -> list[list[Operator]]:
+    """The operators of all sizes, in groups that are the same ones at each.
+
+    One that gives its input in another shape costs nothing where it stands, and stays there.
+    """
+    known: list[dict[str, Operator]] = [
+        {node.name: node for node in with_tidied(network).nodes if isinstance(node, Operator)}
+        for network in networks[1:]
+    ]
+
+    def accept(first: Operator, second: Operator, one: Operator) -> bool:
+        if any(is_view(op, [op.func], networks[0]) for op in (first, second)):
+            return False
+        others = []
+        for own in known:
+            made = together(own[first.name], own[second.name])
+            if made is None:
+                return False
+            others.append(made)
+        if not may_be_lifted([one.func, *(other.func for other in others)]):
+            return False
+        for own, made in zip(known, others, strict=True):
+            own[one.name] = replace(made, name=one.name)
+        return True
+
+    result = fused(networks[0], target, accept)
+    return [[node, *(own[node.name] for own in known)] for node in result.nodes if isinstance(node, Operator)]
