@@ -159,6 +159,8 @@ def _spread(done: Mapping[str, Any]) -> str:
 
 def roofline(done: Mapping[str, Any]) -> str:
     """The share of what the device allows, and of which memory's bandwidth that is."""
+    if done.get("roofline_fraction") is None:
+        return "- (no final race, beside which the device's peak and bandwidth are measured)"
     told = percent(done.get("roofline_fraction"))
     if done.get("bandwidth"):
         place = "caches, which hold the arguments" if done["cached"] else "memory"
