@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...backends.data import arguments_of
 from ...errors import ModelProblem
 from ...ir.ranges import fixed
 from ...ir.size_ranges import Range, ranges_of
@@ -18,7 +19,7 @@ from ...ir.stmt import PrimFunc
 from ...search.tasks.task import Task
 from ...search.tuning.general import general
 from ...search.workers import kernel_cache
-from ...search.workers.programs import drawn, estimated
+from ...search.workers.programs import candidate, drawn, estimated
 from ...search.workers.protocol import Build, Built, Failed
 from ...space.errors import ScheduleError
 from ...space.interface import Who
@@ -97,7 +98,8 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
     for item, record, built in zip(tasks, records, replies, strict=True):
         assert isinstance(built, Built)
         origin: Origin = "tuned" if record else "estimated" if built.trace else "untuned"
-        kernel = Kernel(item.task, built.kernel, origin, record, built.trace)
+        layouts = arguments_of(candidate(item.task.script, built.trace))  # of many shapes a reply tells none
+        kernel = Kernel(item.task, replace(built.kernel, layouts=layouts), origin, record, built.trace)
         made.update((node.name, kernel) for node in item.operators)
     return made
 

@@ -130,7 +130,8 @@ def built(func: PrimFunc, lowered: Lowered, target: Target, trace: Trace | None 
     from ...backends.kernel import compile_lowered
 
     artifact = compile_lowered(lowered, target)
-    return Built(kernel=Compiled(artifact, arguments_of(func)), code_hash=_hash_of(artifact), trace=trace)
+    layouts = () if func.stated else arguments_of(func)
+    return Built(kernel=Compiled(artifact, layouts), code_hash=_hash_of(artifact), trace=trace)
 
 
 def diagnose(job: Diagnose, tick: Tick) -> Explained | Failed:
