@@ -218,7 +218,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--resume/--fresh", default=True, help="Learn from stored measurements (default), or ignore them.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE.json",
               help="Write what happened when, for https://ui.perfetto.dev.")
-@click.option("--dry-run", is_flag=True, help="Say what would be searched, and build nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be searched, and build nothing; not with --model.")
 @db_option
 @format_option
 @click.version_option(__version__, prog_name="stridesmith")

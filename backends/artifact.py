@@ -46,6 +46,12 @@ class Argument:
     is_output: bool = False
     is_scalar: bool = False
 
+    def __repr__(self) -> str:
+        """The name, type and shape, and how it lies in memory where that is not row by row."""
+        laid_out = f", lies as {list(self.physical_shape)}: {self.index_map}" if self.index_map else ""
+        shape = ", ".join(map(str, self.logical_shape))
+        return f"<{'output' if self.is_output else 'input'} {self.name}: {self.dtype}[{shape}]{laid_out}>"
+
     @property
     def logical_shape(self) -> tuple[int, ...]:
         """The shape of the caller's array."""

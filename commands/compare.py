@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WORDS = {
     "faster": "faster", "slower": "slower", "same": "the same",
-    "unclear": "no certain difference",
+    "unclear": "unclear",
 }  # fmt: skip
 LOGS = (".jsonl", ".json", ".log")
 
@@ -123,12 +123,16 @@ def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
     if output.is_json:
         return
     output.prose(f"A is {a.name}, B is {b.name}")
-    rows = [
-        (task.b.title, latency(task.a_us), latency(task.b_us), _interval(task),
-         WORDS[task.verdict], "the same" if task.has_same_schedule else "another")
-        for task in found.tasks
-    ]  # fmt: skip
-    output.table("", ("task", "A", "B", "B takes, of A's time", "B is", "schedule"), rows)
+    rows = []
+    for task in found.tasks:
+        verdict = "unclear, use `--race`" if task.verdict == "unclear" and task.caveats else WORDS[task.verdict]
+        stages = ("race" if record.stage == "race" else "trial" for record in (task.a, task.b))
+        origin = " and ".join(dict.fromkeys(stages)) + ", machine busy" * ("busy" in task.caveats)
+        rows.append((
+            task.b.title, latency(task.a_us), latency(task.b_us), _interval(task), verdict,
+            "turns, now" if task.basis == "turns" else origin, "the same" if task.has_same_schedule else "another",
+        ))  # fmt: skip
+    output.table("", ("task", "A", "B", "B takes, of A's time", "B is", "from", "schedule"), rows)
     for line in _sentences(found):
         output.prose(line)
 
@@ -139,7 +143,8 @@ def _interval(task: Compared) -> str:
 
 def _sentences(found: Comparison) -> list[str]:
     counts = [f"{found.count(v)} {WORDS[v]}" for v in WORDS if found.count(v)]
-    lines = [f"of {len(found.tasks)} tasks that both have, B has {', '.join(counts)}"]
+    tasks = "task that both have, B is" if len(found.tasks) == 1 else "tasks that both have, B is"
+    lines = [f"of {len(found.tasks)} {tasks}: {', '.join(counts)}"]
     if found.ratio is not None and len(found.tasks) > 1:
         low, high = number(found.low), number(found.high)
         lines.append(f"all together: {number(found.ratio)}x the time of A ({low} to {high}), geometric mean")

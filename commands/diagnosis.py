@@ -133,7 +133,8 @@ def _grid(sizes: Sequence[int]) -> str:
 def _work(found: Diagnosis) -> list[tuple[str, str]]:
     memory = found.facts["memory"]
     over = "" if found.overcompute is None else f", {found.overcompute:.3f} for each useful one"
-    computed = "-" if found.computed_flops is None else scaled(found.computed_flops, "FLOP")
+    uncounted = "- (a condition has too many points to count)"
+    computed = uncounted if found.computed_flops is None else scaled(found.computed_flops, "FLOP")
     kept = [
         ("on the stack of a thread", memory["global"]),
         ("in local memory of a work-group", memory["shared"]),

@@ -145,6 +145,10 @@ def show(options: RecordOptions, view: str | None, as_written: bool, output: Out
     if len(ordered) > SHOWN_ROWS:
         rest = sum(row.share for row in ordered[SHOWN_ROWS:])
         output.line(f"and {len(ordered) - SHOWN_ROWS} more, with {percent(rest)} of the time")
+    output.prose(
+        f"medians of each operator, timed inside of whole runs by a clock that is read between them: together "
+        f"{latency(sum(row.latency_us for row in rows))}, beside a latency that is measured without this"
+    )
     given = dict(zip(network.inputs, model.random_inputs(), strict=True))
     if options.precision:
         _tell_differences(options, output, target, given, model(given))
@@ -219,7 +223,8 @@ def _refuse(options: Options, names: tuple[str, ...], **others: object) -> None:
     """An option that a model would ignore is a mistake, not a wish: those of `options` by `names`, and `others`."""
     for name, given in {**{name: getattr(options, name) for name in names}, **others}.items():
         if given:
-            raise UsageError(f"--{name.replace('_', '-')} does not go with --model, which takes every operator at once")
+            option = "from" if name == "from_file" else name.replace("_", "-")
+            raise UsageError(f"--{option} does not go with --model, which takes every operator at once")
 
 
 def _measured(model: Model, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> float:
@@ -287,7 +292,10 @@ def _tell_model(
         ("model", f"{model.network.name}, {len(model.network.nodes)} operators"),
         ("device", f"{model.target.name}, {model.target.threads} threads"),
         ("latency", latency(measured_us)),
-        ("sum of its kernels", latency(predicted)),
+        (
+            "sum of its kernels",
+            latency(predicted) if predicted else f"- ({len(origins) - len(recorded)} kernels have no record)",
+        ),
         ("memory", f"{scaled(model.plan.blocks[0], 'B')} arena, {scaled(model.plan.blocks[1], 'B')} constants"),
         ("fell back", ", ".join(_with_share(op, by[op], shares) for op in fallback) or "nothing"),
         ("not tuned", f"{len(origins) - origins.count('tuned')} of {len(origins)} kernels"),

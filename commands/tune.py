@@ -159,6 +159,8 @@ def _spread(done: Mapping[str, Any]) -> str:
 
 def roofline(done: Mapping[str, Any]) -> str:
     """The share of what the device allows, and of which memory's bandwidth that is."""
+    if done.get("roofline_fraction") is None:
+        return "- (no final race, beside which the device's peak and bandwidth are measured)"
     told = percent(done.get("roofline_fraction"))
     if done.get("bandwidth"):
         place = "caches, which hold the arguments" if done["cached"] else "memory"
@@ -235,6 +237,8 @@ def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
         left = SearchSpace(space, asked.pins)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if options.from_file:
+        _schedule(options.from_file, entry)
     output.event({
         "event": "dry_run", "workload": entry.work.name, "target": device.target.key, "trials": asked.trial_limit,
         "sketches": len(left.open), "size": left.total,

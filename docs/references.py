@@ -36,10 +36,10 @@ def with_reference(page: str, reference: str) -> str:
 
 
 def of_primitives() -> str:
-    """Every primitive and wrapper in alphabetical order: its call, then what it says of itself."""
+    """Every primitive and wrapper in alphabetical order: a heading, its call, and what it says of itself."""
     entries = {name: (p.signature, p.rewrite) for name, p in PRIMITIVES.items()}
     entries |= {name: (_as_method(fn), fn) for name, fn in WRAPPERS.items()}
-    return "\n".join(f"```\n{_called(name, *entries[name])}\n```\n" for name in sorted(entries))
+    return "\n".join(f"#### {name}\n\n```\n{_called(name, *entries[name])}\n```\n" for name in sorted(entries))
 
 
 def of_public_names() -> str:

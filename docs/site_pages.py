@@ -64,5 +64,6 @@ def reference() -> str:
         is_class = isinstance(value, type)
         kind = "error" if is_class and issubclass(value, Exception) else "class" if is_class else "function"
         parts[kind].append(f"::: {value.__module__}.{value.__name__}\n    options: {{heading_level: 3}}\n")
+    parts["function"].append("::: stridesmith.ir.picture.layout_picture\n    options: {heading_level: 3}\n")
     text = "# Reference\n\nEvery name of `import stridesmith as ss`; primitives are in [schedules](schedules.md).\n\n"
     return text + "\n".join(f"## {title}\n\n" + "\n".join(parts[kind]) for title, kind in KINDS)

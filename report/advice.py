@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from ..search.records.record import OWN
+
 if TYPE_CHECKING:
     from .tasks import TaskReport
 
@@ -155,6 +157,8 @@ def _waiting(task: TaskReport, found: list[Finding], in_model: bool) -> Iterator
 
 def _search(task: TaskReport, command: str) -> Iterator[Finding]:
     """Whether looking longer promises something."""
+    if task.record.run == OWN:
+        return
     trials = len(task.records)
     best, late = float("inf"), 0
     for number, record in enumerate(task.records, 1):

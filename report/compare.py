@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..backends.host_load import MUCH_BUSY
 from ..search.tasks.interface import interface_key
 from .interval import Ratio, exp, quantile, ratio, ratio_in_turns
 
@@ -61,6 +62,12 @@ class Source:
     best: Mapping[Key, Record]
     runs: Mapping[str, RunFacts] = field(default_factory=dict)
 
+    def caveats(self, key: Key) -> set[str]:
+        """Why the stored samples of a task may mislead: a ``trial``, never raced, or a ``busy`` machine."""
+        run = self.runs.get(self.best[key].run)
+        is_busy = run is not None and (run.busy or 0.0) > MUCH_BUSY
+        return {word for word, holds in (("trial", self.best[key].stage != "race"), ("busy", is_busy)) if holds}
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -68,6 +75,7 @@ class Compared:
 
     The `basis` of this are the samples that were `stored`, `races` in which both took `turns`, or that both have one
     `schedule`.  `a_us` and `b_us` are the latencies of both as they were stored or, if there were races, in those.
+    `caveats` says why stored samples do not decide: those of `Source.caveats` of either side.
     """
 
     a: Record
@@ -80,6 +88,7 @@ class Compared:
     verdict: str
     basis: str
     races: int = 0
+    caveats: frozenset[str] = frozenset()
 
     @property
     def has_same_schedule(self) -> bool:
@@ -134,7 +143,10 @@ def compare(a: Source, b: Source, alpha: float = ALPHA, races: Mapping[Key, Race
     spread = max([SPREAD, *([1.4826 * statistics.median(map(abs, controls))] if controls else [])])
     found = {key: _ratio(a.best[key], b.best[key], spread, races.get(key)) for key in shared}
     levels = _holm({key: each.p_value for key, each in found.items()}, alpha)
-    tasks = [_compared(a.best[key], b.best[key], found[key], levels[key], races.get(key)) for key in shared]
+    tasks = [
+        _compared(a.best[key], b.best[key], found[key], levels[key], races.get(key), a.caveats(key) | b.caveats(key))
+        for key in shared
+    ]
     mean, low, high = _mean(list(found.values()), SIDE_BY_SIDE if races.keys() >= set(shared) else spread, alpha)
     return Comparison(
         tuple(sorted(tasks, key=lambda task: -abs(math.log(task.ratio.value)))),
@@ -162,7 +174,7 @@ def _disturbance(samples: Sequence[float]) -> float:
     return DISTURBED * math.log(middle / least) if least > 0 else 0.0
 
 
-def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races | None) -> Compared:
+def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races | None, caveats: set[str]) -> Compared:
     a_us, b_us = a.latency_us, b.latency_us
     if races:
         a_us, b_us = (statistics.median(s for race in races for s in race[side]) * 1e6 for side in (0, 1))
@@ -172,7 +184,9 @@ def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races | N
         verdict = SLOWER if low > 1.0 else FASTER
     else:
         verdict = SAME if low > 1 / (1 + SMALL) and high < 1 + SMALL else UNCLEAR
-    return Compared(a, b, a_us, b_us, found, low, high, verdict, basis, len(races or ()))
+    if caveats and basis == STORED and verdict in (SLOWER, FASTER):
+        verdict = UNCLEAR
+    return Compared(a, b, a_us, b_us, found, low, high, verdict, basis, len(races or ()), frozenset(caveats))
 
 
 def _holm(p_values: Mapping[Key, float], alpha: float) -> dict[Key, float]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from ..backends.host_load import look
 from ..backends.timing import interleave
 from ..errors import UsageError
 from ..ir.markup import table
@@ -23,12 +24,14 @@ from .compare import ALPHA, SIDE_BY_SIDE, SMALL
 from .interval import Ratio, ratio_in_turns
 
 if TYPE_CHECKING:
+    from ..backends.host_load import Load
     from ..ir.script.programs import Program
     from ..ir.target import Target
 
     Entry: TypeAlias = Kernel | Program | Callable[..., Any]
 
 RACES, ROUNDS = 7, 20
+MUCH_WAITED = 1.3  # wall time by processor time, a choice
 
 
 class _Timed(Protocol):
@@ -56,7 +59,7 @@ class Result:
 class Results(tuple[Result, ...]):
     """The entries of a race in the order in which they were given; a table where it is shown."""
 
-    __slots__ = ()
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: Any) -> Any:
         """An entry by its name, or by its number."""
@@ -84,10 +87,11 @@ class Results(tuple[Result, ...]):
         """A table of plain text."""
         lines = [self.headings, *self.rows()]
         widths = [max(len(line[column]) for line in lines) for column in range(len(self.headings))]
-        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+        return "\n".join([*shown, *self.notes])
 
     def _repr_html_(self) -> str:
-        return table("", self.headings, self.rows())
+        return table("; ".join(self.notes), self.headings, self.rows())
 
     def to_pandas(self) -> Any:
         """The entries as a DataFrame.  Raises ToolMissing where pandas is not installed."""
@@ -108,6 +112,7 @@ def race(
     is called with `inputs` as they are, without any if there are none; kernels run on them too, packed before, and on
     random numbers without any.  Times of kernels are of calls back to back with Python excluded, those of functions
     include it.  Nothing is compared but time: what is built from one program computes the same, as it is proven.
+    The result's `notes` say what stood in the way: a busy machine, functions that waited for processors.
     Raises UsageError for fewer than two entries, and TypeError for what is none.
     """
     if not isinstance(entries, Mapping) or len(entries) < 2:
@@ -121,6 +126,8 @@ def race(
         told = "; ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise UsageError(f"the entries of a race compute the same, but take and give other things: {told}")
     samples: list[list[list[float]]] = []
+    waited: dict[str, list[float]] = {name: [] for name, each in made.items() if not isinstance(each, Kernel)}
+    load = look()
     with host_lock.exclusive():
         for _ in range(RACES):
             runners: list[_Timed] = [
@@ -128,7 +135,24 @@ def race(
             ]
             probes = [runner.time(1) for runner in runners]
             samples.append(interleave(runners, probes, ROUNDS, seconds / RACES))
-    return Results(_results(list(made), samples))
+            for name, runner in zip(made, runners, strict=True):
+                if isinstance(runner, _Call):
+                    waited[name].append(runner.waited)
+    results = Results(_results(list(made), samples))
+    results.notes = tuple(notes_of(load, {name: statistics.median(each) for name, each in waited.items()}))
+    return results
+
+
+def notes_of(load: Load | None, waited: Mapping[str, float]) -> Iterator[str]:
+    """A sentence for a busy machine, and for each function whose wall time is more than its processor time."""
+    if load is not None and load.told:
+        yield f"{load.told}: what was measured took longer, and says less, than on a quiet machine"
+    for name, times in waited.items():
+        if times > MUCH_WAITED:
+            yield (
+                f"the wall time of {name!r} is {times:.1f} times its processor time: it waited for processors; try one "
+                f"thread, e.g. OPENBLAS_NUM_THREADS=1"
+            )
 
 
 def _made(name: str, entry: Any, target: str | Target, interface: Mapping[str, str] | None) -> Any:
@@ -157,12 +181,22 @@ class _Call:
 
     def __init__(self, call: Callable[..., Any], inputs: Sequence[Any]) -> None:
         self._call, self._inputs = call, inputs
+        self._wall = self._computed = 0.0
+
+    @property
+    def waited(self) -> float:
+        """Wall time as a multiple of the processor time of all threads; 1 where nothing was measured."""
+        return self._wall / self._computed if self._computed else 1.0
 
     def time(self, calls: int) -> float:
+        computed = time.process_time()
         start = time.perf_counter()
         for _ in range(calls):
             self._call(*self._inputs)
-        return (time.perf_counter() - start) / calls
+        seconds = time.perf_counter() - start
+        self._computed += time.process_time() - computed
+        self._wall += seconds
+        return seconds / calls
 
 
 def _results(names: Sequence[str], samples: Sequence[Sequence[Sequence[float]]]) -> Iterator[Result]:

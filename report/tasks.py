@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import StridesmithError
 from ..search.calling.diagnosis import Diagnosis, diagnose, schedule_text, texts
+from ..search.records.record import OWN
 from ..search.tasks.task import Roof, Task, caches_of, performance, stored_work
 from ..search.tuning.importance import Worth, worth_of
 from .layouts import Picture, pictures_of
@@ -42,6 +43,14 @@ class TaskReport:
     pictures: tuple[Picture, ...] = ()
     peers: Mapping[str, float] = field(default_factory=dict)
     count: int = 1
+
+    @property
+    def title(self) -> str:
+        """What the page is about: the best kernel, one of the user's own, or another one."""
+        if self.record.run == OWN:
+            return "Your own kernel"
+        faster = (r for r in self.measured if r.stage == "race" and r.ok and (r.latency_us or 0.0) < self.latency_us)
+        return "The best kernel" if self.record.stage == "race" and not any(faster) else "The kernel of this record"
 
     @property
     def detail(self) -> str:

@@ -119,7 +119,7 @@ class Schedule(metaclass=_Methods):
 
     def __repr__(self) -> str:
         """The function, and how many instructions were applied."""
-        count = len(self.trace.instructions)
+        count = len(self.trace)
         return f"<Schedule of {self.current}: {count} instruction{'' if count == 1 else 's'}>"
 
     def _repr_html_(self) -> str:
@@ -245,6 +245,14 @@ class Trace:
 
     def __iter__(self) -> Iterator[Instruction]:
         return iter(self.instructions)
+
+    def __repr__(self) -> str:
+        """How many instructions there are."""
+        return f"<Trace: {len(self)} instruction{'' if len(self) == 1 else 's'}>"
+
+    def __str__(self) -> str:
+        """The lines of `script`, which ``stridesmith --from FILE`` reads."""
+        return self.script()
 
     def then(self, instruction: Instruction) -> Trace:
         return Trace((*self.instructions, instruction))

@@ -47,7 +47,7 @@ def platforms() -> list[Any]:
 def _platforms() -> list[Any]:
     import pyopencl as cl
 
-    if _both or DEVICES in os.environ or not _is_ours():
+    if _both or DEVICES in os.environ or not is_ours():
         return list(cl.get_platforms())
     os.environ[DEVICES] = BOTH
     try:  # a loader with several drivers lists their devices with the platforms
@@ -62,7 +62,7 @@ def _platforms() -> list[Any]:
     return found
 
 
-def _is_ours() -> bool:
+def is_ours() -> bool:
     """Whether PoCL comes from the package, and no other one of the system's would be asked as well."""
     try:
         version = metadata.version(PACKAGE)

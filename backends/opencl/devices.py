@@ -83,21 +83,37 @@ def find_device(platform: str = "", device: str = "") -> Any:
             f"the OpenCL platform {_names(chosen)} has no device; `{COMMAND} doctor` tells what is wrong with the "
             f"driver, or install a driver for a device of this machine"
         )
-    return _pick(devices, device, "device")[0] if device else min(devices, key=_rank)
+    if device:
+        return _usable(_pick(devices, device, "device")[0])
+    return _usable(min(devices, key=lambda each: (bool(_refusals(each)), *_rank(each))))
 
 
 def device_of(target: Target) -> Any:
     """The pyopencl device that `target` was described from.  Raises DeviceMissing."""
     alike = _alike(target.platform, target.name)
     if target.number < len(alike):
-        return alike[target.number]
+        return _usable(alike[target.number])
     which = f", number {target.number}," if alike else ""
     raise DeviceMissing(f"the OpenCL device `{target.name}` of `{target.platform}`{which} is not on this machine")
+
+
+def _refusals(device: Any) -> list[str]:
+    """Why nothing runs on a device, if so."""
+    return [fault.text for fault in faults_of(device) if fault.refuses]
+
+
+def _usable(device: Any) -> Any:
+    """The device.  Raises DeviceMissing where nothing runs on it."""
+    for text in _refusals(device):
+        raise DeviceMissing(f"no kernel runs on the OpenCL device `{_text(device.name)}`: {text}")
+    return device
 
 
 def describe_device(device: Any) -> Target:
     """The facts about a device that rules and code generators use."""
     import pyopencl as cl
+
+    from ..host import host_cpu
 
     is_cpu = bool(device.type & cl.device_type.CPU)
     native = max(int(device.native_vector_width_float), 1)
@@ -114,7 +130,7 @@ def describe_device(device: Any) -> Target:
         isa=_text(getattr(device, "opencl_c_version", "")),
         features=_features(device),
         vector_bits=32 * native if is_cpu else GPU_VECTOR_BITS,
-        registers=_registers() if is_cpu else GPU_REGISTERS,
+        registers=host_cpu().registers if is_cpu else GPU_REGISTERS,
         threads=threads,
         units=threads,
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
@@ -190,12 +206,6 @@ def _alike(platform: str, name: str) -> list[Any]:
 
 def _all_devices() -> list[Any]:
     return [device for platform in _platforms() for device in _devices(platform)]
-
-
-def _registers() -> int:
-    from ..host import host_cpu
-
-    return host_cpu().registers
 
 
 def _cache(level: int, default: int) -> int:

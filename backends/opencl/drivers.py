@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,6 +64,12 @@ def pin() -> None:
     """
     if sys.platform == "linux" and os.sched_getaffinity(0) == set(range(os.cpu_count() or 0)):
         os.environ.setdefault(AFFINITY, "1")
+
+
+def has_linker() -> bool:
+    """Whether PoCL can link what it compiles: by the system's ``ld``, with the libraries of a C compiler."""
+    compilers = map(shutil.which, ("cc", "gcc"))
+    return shutil.which("ld") is not None and (any(compilers) or any(Path("/usr/lib/gcc").glob("*/*/libgcc.a")))
 
 
 def library(package: Package) -> Path | None:

@@ -12,14 +12,15 @@ a condition, and no reduction of a subgroup in one that its items disagree about
 the edge, what it says about outer variables often fixes them, and the extents become
 constants; where they do not, as the extent is not known, there is a version for each
 number of iterations that are left; for vectors, for each number of vectors, of which the
-last one alone is masked, or runs lane by lane.  A loop over which a condition ranges
+last one alone is masked, or runs lane by lane.  Where sizes are unknown a nest is cut at most
+`CUTS` times; what is left then runs with its conditions.  A loop over which a condition ranges
 alone is split in two or three loops instead, unless its lanes are masked.  Conditions
 inside of values stay: they choose a value, they do not skip work.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts, Interval, nothing_known
@@ -36,6 +37,7 @@ from .edges import Edge, edges, strengthen
 Cut = frozenset[tuple[Expr, int]]
 _NONE: frozenset[Cut] = frozenset()
 
+CUTS = 48  # of one nest, a choice: code of more takes long to compile, and most of it never runs
 SPLITTABLE = ("serial", "unrolled", "vectorized")
 
 
@@ -51,13 +53,15 @@ class _Place:
 
     A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.  `around` are
     the variables of all loops outside: where a condition is decided, others may come to be over these alone.  `tested`
-    are the conditions of tests outside, of which facts may keep nothing, as of a disjunction.
+    are the conditions of tests outside, of which facts may keep nothing, as of a disjunction.  `made` are the
+    conditions over sizes that the whole nest has been cut at so far.
     """
 
     late: frozenset[Var] = frozenset()
     around: frozenset[Var] = frozenset()
     cut: frozenset[Cut] = frozenset()
     tested: frozenset[Expr] = frozenset()
+    made: list[Expr] = field(default_factory=list)
 
 
 _NOWHERE = _Place()
@@ -78,13 +82,16 @@ def is_peeled(loop: For) -> bool:
 def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> Stmt:
     """`stmt` is the body of the loop `around`, or the whole."""
     if around is not None:
-        place = replace(place, late=place.late | {around.var}, around=place.around | {around.var})
+        made = place.made if place.around else []
+        place = replace(place, late=place.late | {around.var}, around=place.around | {around.var}, made=made)
         if _meets(stmt) or around.reduces:
             return _descend(stmt, facts, place)
     found = None if around is None or is_masked(around) else _choose(stmt, facts, around, place)
-    if found is None:
+    over_sizes = found is not None and not variables_of(found[0]) <= place.around
+    if found is None or (over_sizes and len(place.made) >= CUTS):
         return _descend(stmt, facts, replace(place, late=frozenset()))
     cond, cut = found
+    place.made.extend([cond] * over_sizes)
     versions = []
     place = replace(place, late=place.around, tested=place.tested | {cond})
     for truth, there in ((True, place), (False, replace(place, cut=place.cut | cut))):

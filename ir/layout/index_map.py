@@ -117,6 +117,10 @@ class IndexMap:
         names = ", ".join(v.name for v in self.variables)
         return f"lambda {names}: [{', '.join(items)}]" if names else f"lambda: [{', '.join(items)}]"
 
+    def __repr__(self) -> str:
+        """The map as it is written."""
+        return f"<IndexMap {self.text}>"
+
     def __str__(self) -> str:
         return self.text
 

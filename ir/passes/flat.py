@@ -53,14 +53,12 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
             declared.append(flat[buffer])
     body = _flattened(func.body, flat)
     assert isinstance(body, Block)
-    inner: Stmt = transform_statements(body.body, _without_unused_view)
+    inner: Stmt = transform_statements(
+        body.body, lambda s: s.body if isinstance(s, Declare) and not uses_memory(s.body, s.buffer) else s
+    )
     for view in reversed(declared):
         inner = Declare(view, inner)
     return func.with_body(replace(body, body=inner))
-
-
-def _without_unused_view(stmt: Stmt) -> Stmt:
-    return stmt.body if isinstance(stmt, Declare) and not uses_memory(stmt.body, stmt.buffer) else stmt
 
 
 def _flattened(node: Any, flat: dict[Buffer, Buffer]) -> Any:

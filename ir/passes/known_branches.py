@@ -64,7 +64,9 @@ def _alone(func: PrimFunc, branch: Stmt, parts: Sequence[Expr], around: tuple[Ex
     """A branch as a program of its own, which starts where the conditions `parts` hold."""
     if not memories_read(branch):
         return branch
-    given = [Assume(part) for part in parts if _tells(part)]
+    # What is believed says what one element is equal to.
+    equal = (p for p in parts if isinstance(p, Binary) and p.op == "==")
+    given = [Assume(p) for p in equal if sum(isinstance(n, Load) for n in walk(p)) == 1]
     body: Stmt = If(all_of(around), Seq((*given, branch)) if given else branch)
     bound = {b for s in walk_stmts(branch) for b in _bound(s)} | let_variables(body)
     free = dict.fromkeys(n for n in walk(body) if isinstance(n, (Buffer, Var)) and n not in bound)
@@ -80,10 +82,3 @@ def _bound(stmt: Stmt) -> tuple[Buffer | Var, ...]:
     if isinstance(stmt, Block):
         return (*stmt.allocs, *(i.var for i in stmt.iters))
     return (stmt.var,) if isinstance(stmt, (For, Let)) else ()
-
-
-def _tells(cond: Expr) -> bool:
-    """Whether a condition says what one element is equal to."""
-    if not isinstance(cond, Binary) or cond.op != "==":
-        return False
-    return sum(isinstance(n, Load) for n in walk(cond)) == 1

@@ -75,9 +75,11 @@ def _shape(item: ValueInfoProto, shapes: Mapping[str, Sequence[int]], symbols: S
     if not tensor.HasField("shape") or None in found:
         shown = ",".join(_shown(d) for d in tensor.shape.dim) if tensor.HasField("shape") else "of any rank"
         example = "x".join(str(extent or "N") for extent in found) or "SHAPE"
+        extents = ", ".join(str(extent or "N") for extent in found) + "," * (len(found) == 1) or "EXTENTS"
         raise ModelProblem(
             f"the model leaves the shape of its input `{item.name}` open ({shown}); say it with "
-            f"`--input {item.name}={example}`, with a number for each extent"
+            f'`--input {item.name}={example}`, or in Python `inputs={{"{item.name}": ({extents})}}`, with a number for '
+            "each extent"
         )
     return tuple(extent for extent in found if extent is not None)
 

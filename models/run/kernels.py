@@ -82,13 +82,20 @@ def best_record(task: Task, database: Database) -> Record | None:
     """The best record of a task; where there is none, that of the same program with weights from elsewhere.
 
     Weights that are ``constant`` and ``streamed`` ones are packed alike, so that kernels of both are right for both.
-    Which of them a part of a model has depends on all constants that were tuned together.
+    Which of them a part of a model has depends on all constants that were tuned together.  A run measures the program
+    as it was written first: where that is all that it came to, nothing is known of candidates.
     """
+
+    def best(interface: Mapping[str, str]) -> Record | None:
+        record = database.best(task.script, task.target, interface)
+        if record is None or record.trace is not None:
+            return record
+        tried = database.records(task.script, task.target, interface)
+        return record if any(other.trace is not None for other in tried) else None
+
     other: dict[str, str] = dict(zip(PACKED_AHEAD, reversed(PACKED_AHEAD), strict=True))
     swapped = {name: other.get(word, word) for name, word in task.interface.items()}
-    return database.best(task.script, task.target, task.interface) or (
-        database.best(task.script, task.target, swapped) if swapped != task.interface else None
-    )
+    return best(task.interface) or (best(swapped) if swapped != task.interface else None)
 
 
 def _question(task: Task, record: Record | None) -> str:

@@ -24,7 +24,7 @@
     await ready;
   });
 
-  // ---- charts: drawn when they come into view, again when the theme changes
+  // ---- charts: drawn as soon as their part of the page is there, wherever that is; again when the theme changes
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   function coloured(value) {
     if (Array.isArray(value)) return value.map(coloured);
@@ -42,6 +42,7 @@
              legend: { ...text, symbolStrokeWidth: 0, columns: 4 } };
   }
   async function draw(place) {
+    place.dataset.drawn = root.dataset.theme;
     const spec = (await data()).charts[place.dataset.chart];
     if (!spec) return;
     await vega();
@@ -49,23 +50,22 @@
     const painted = { ...coloured({ ...spec, data: null }), data: { values: rows }, config: look(),
                       $schema: "https://vega.github.io/schema/vega-lite/v6.json", autosize: { type: "fit-x", contains: "padding" } };
     await window.vegaEmbed(place, painted, { actions: false, renderer: "svg" });
-    place.dataset.drawn = root.dataset.theme;
   }
-  const drawing = new IntersectionObserver((seen) => {
-    for (const item of seen) {
-      if (item.isIntersecting && item.target.dataset.drawn !== root.dataset.theme) draw(item.target);
+  function drawAll(inside) {  // but what is folded away, which has no width yet
+    for (const place of inside.querySelectorAll(".chart")) {
+      if (place.clientWidth && place.dataset.drawn !== root.dataset.theme) draw(place);
     }
-  }, { rootMargin: "200px" });
-  const watch = (inside) => inside.querySelectorAll(".chart").forEach((place) => drawing.observe(place));
-  watch(document);
+  }
+  drawAll(document);
 
   // ---- tasks: their part of the page is unpacked when they are opened
   async function fill(task) {
     const body = task.querySelector(".body");
-    if (body.dataset.filled) return;
-    body.dataset.filled = "yes";
-    body.innerHTML = (await data()).bodies[task.id];
-    watch(body);
+    if (!body.dataset.filled) {
+      body.dataset.filled = "yes";
+      body.innerHTML = (await data()).bodies[task.id];
+    }
+    drawAll(body);
   }
   for (const task of document.querySelectorAll("details.task")) {
     task.addEventListener("toggle", () => { if (task.open) fill(task); });
@@ -97,7 +97,7 @@
   }
   const repaint = (wanted) => {
     paint(wanted);
-    document.querySelectorAll(".chart[data-drawn]").forEach((place) => { drawing.unobserve(place); drawing.observe(place); });
+    drawAll(document);
   };
   document.getElementById("theme").addEventListener("click", () => repaint(root.dataset.theme === "dark" ? "light" : "dark"));
   dark.addEventListener("change", () => repaint(dark.matches ? "dark" : "light"));

@@ -61,13 +61,16 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
     for name, arguments, *drawn in trace:
         asked = _renamed(arguments, renamed)
         least = _least_shape(own, arguments) if arguments.get("physical_shape") else None
-        extents = [as_int(find_loop(own.func, loop).extent) for loop in arguments["loops"]] if name == "fuse" else []
+        first: list[str] = []
+        if name == "fuse":  # loops with iterations enough for all threads come first, and then the longest
+            extents = [min(as_int(find_loop(own.func, v).extent), EACH * target.threads) for v in arguments["loops"]]
+            first = [v for _, v in sorted(zip(extents, asked["loops"], strict=True), key=lambda item: -item[0])]
         before = own.apply(name, arguments, *drawn)
         if name == "annotate" and arguments["ann_key"] in left_out:
             continue
         try:
             multiples = None if least is None else _multiples(arguments, least, tiles)
-            after = _applied(made, name, asked, multiples, _shared(asked, extents, target.threads))
+            after = _applied(made, name, asked, multiples, first)
         except ScheduleError:
             if name not in DISPENSABLE:
                 raise
@@ -115,12 +118,6 @@ def _multiples(arguments: dict[str, Any], least: Sequence[int], tiles: Collectio
         parts = sorted({part for tile in tiles for part in range(2, tile + 1) if tile % part == 0}, reverse=True)
         found.append(next((part for part in parts if wanted > size and -(-size // part) * part == wanted), 1))
     return found
-
-
-def _shared(arguments: dict[str, Any], extents: Sequence[int], threads: int) -> list[str]:
-    """The loops to be fused, those first that have enough iterations for the one shape, and then the longest."""
-    loops = dict(zip(arguments["loops"], extents, strict=True)) if extents else {}
-    return sorted(loops, key=lambda loop: -min(loops[loop], EACH * threads))
 
 
 def _applied(

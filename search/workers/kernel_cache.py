@@ -20,7 +20,7 @@ from ...ir.target import Target
 from .protocol import Build, Built, Failed, ProtocolError, reply_of, to_text
 
 CACHE = FileCache("kernels", 512 << 20)
-PACKAGES = ("ir", "space", "cost_model", "backends", "search", "models/run")  # what decides a program's code
+PACKAGES = ("ir", "space", "cost_model", "backends", "search", "models/run", "models/ranges")  # what decides code
 LIBRARIES = ("llvmlite", "islpy", "numpy", "pyopencl")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import ShapeError, UnknownWorkload, did_you_mean
 from ...ir import dtypes
 from ...ir.caches import cached
+from ...ir.markup import program as shown
 from ...ir.ranges import fixed
 from ...ir.script.programs import Program
 from ...ir.script.programs import func_of as function
@@ -117,6 +118,13 @@ class Workload:
         """The type whose peak bounds the program: `dtype`, or where it sums integers the smallest that it reads."""
         kinds = [b.dtype for b in self.func.buffers if b.name in self.inputs and dtypes.is_int(b.dtype)]
         return min(kinds, key=dtypes.bits) if self.computes_integers and kinds else self.dtype
+
+    def __repr__(self) -> str:
+        """The program by its name and shape."""
+        return f"<Workload {self}>"
+
+    def _repr_html_(self) -> str:
+        return shown(self.script)
 
     def __str__(self) -> str:
         shape = describe(self.shape)

@@ -33,7 +33,9 @@ def range_of(value: Any, name: str) -> Range | None:
     else:
         return None
     low, high, step = (*parts, 1)[:3]
-    if low > high or step < 1:
+    if step < 1:
+        raise ShapeError(f"the range {name}={low}..{high}:{step} must have a step of at least 1")
+    if low > high:
         raise ShapeError(f"the range {name}={low}..{high} holds no number; the least one comes first")
     if low % step or high % step:
         raise ShapeError(f"the range {name}={low}..{high}:{step} must begin and end with a multiple of {step}")

@@ -322,3 +322,23 @@ def test_rows_of_an_unknown_stride_share_addresses_and_masks() -> None:
         padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
         parts = [padded[:, :, a : a + h, b : b + w] * weights[None, :, a, b, None, None] for a, b in np.ndindex(3, 3)]
         np.testing.assert_allclose(kernel(x, weights), sum(parts), rtol=1e-4, atol=1e-5)
+
+
+def test_a_nest_has_a_limited_number_of_versions() -> None:
+    """Not each pair of rows and columns that may be left has one: small ones keep their conditions, all are right."""
+    func = ss.workload("matmul", m=(1, 64), n=(1, 128), k=4).func
+    sch = Schedule(func)
+    i, j, k = sch.get_loops("matmul")
+    (i0, i1), (j0, j1, j2) = sch.split(i, [None, 16]), sch.split(j, [None, 6, 4])
+    sch.reorder(i0, j0, k, i1, j1, j2)
+    sch.decompose_reduction("matmul", k)
+    for loop in (i1, f"{i1}_init", j1, f"{j1}_init"):
+        sch.unroll(loop)
+        sch.annotate(loop, "peel", True)
+    steps = dict(lowering_steps(sch.func, Target(threads=1)))
+    versions = sum(isinstance(s, For) and s.var.name == k for s in walk_stmts(steps["partition_loops"]))
+    assert 8 < versions < 32  # without a limit, one for each of 16 rows, with whole columns and with the others
+    kernel = ss.build(sch.func, "cpu")
+    for m, n in ((1, 1), (3, 5), (15, 24), (16, 23), (17, 25), (31, 47), (64, 128)):
+        a, b = np.ones((m, 4), np.float32), np.arange(4 * n, dtype=np.float32).reshape(4, n)
+        np.testing.assert_array_equal(kernel(a, b), a @ b)

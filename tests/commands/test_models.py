@@ -101,6 +101,7 @@ BAD = [
     (["--model", "{net}", "--workload", "conv2d"], 2, "--workload does not go with --model"),
     (["--model", "{net}", "--trials", "3"], 2, "--trials does not go with --model"),
     (["--model", "{net}", "--preset", "quick"], 2, "--preset does not go with --model"),
+    (["--model", "{net}", "--from", "mine.txt"], 2, "--from does not go with --model"),
     (["--model", "{net}", "--input", "x=1xa"], 2, "NAME=EXTENTS"),
     (["--model", "{net}", "--input", "q=2x24x24"], 2, "no input `q`"),
     (["--workload", "matmul", "--input", "x=2x3"], 2, "--input goes with --model"),

@@ -256,6 +256,13 @@ def _block_map(c: Chooser) -> Arguments:
     return (block, index_map(rank, c.rng) if rank in range(1, 6) else "lambda i: [i]"), {}
 
 
+def _multiples(c: Chooser) -> Arguments:
+    """A multiple for each iterator of a block."""
+    block = c.block()
+    rank = len(find_block(c.func, block).iters) if block in c.blocks else 1
+    return (block, [c.rng.choice([1, 2, 3, 4]) for _ in range(rank)]), {}
+
+
 def _separators(c: Chooser) -> Arguments:
     buffer = c.buffer()
     cuts = sorted(c.rng.sample(range(buffer.rank + 1), c.rng.randint(0, min(2, buffer.rank))))
@@ -287,6 +294,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "decompose_reduction": (1.5, _block_loop),
     "compose_reduction": (1, _writers),
     "decompose_padding": (0.5, _block_loop),
+    "pad_einsum": (0.5, _multiples),
     "add_block": (1, _some_loop),
     "blockize": (1.5, _some_loop),
     "add_unit_loop": (0.5, lambda c: ((c.block() if c.rng.random() < 0.5 else c.loop(),), {})),

@@ -156,6 +156,18 @@ def test_trials_are_compared_with_more_caution_than_races() -> None:
     assert compare(Source("a", best_of([a])), Source("b", best_of([trial]))).tasks[0].verdict == "unclear"
 
 
+def test_what_was_never_raced_or_busy_raises_no_alarm() -> None:
+    """However far apart; what both are from is told."""
+    a, b = raced(100.0, run="x"), raced(200.0, run="y")
+    trial = compare(Source("a", best_of([a])), Source("b", best_of([b.changed(stage="trial")]))).tasks[0]
+    assert (trial.verdict, trial.caveats) == ("unclear", {"trial"})
+    busy = {"y": RunFacts(name="y", busy=1.0)}
+    loaded = compare(Source("a", best_of([a])), Source("b", best_of([b]), busy)).tasks[0]
+    assert (loaded.verdict, loaded.caveats) == ("unclear", {"busy"})
+    quiet = {"y": RunFacts(name="y", busy=0.0)}
+    assert compare(Source("a", best_of([a])), Source("b", best_of([b]), quiet)).tasks[0].verdict == "slower"
+
+
 def test_the_mean_of_many_small_changes_is_surer_than_each() -> None:
     """Ten tasks, each 2 % slower: none is certain by itself; together they are 2 % with an interval of that size."""
     scripts = [f"def f{n}(): pass" for n in range(10)]
@@ -189,7 +201,7 @@ def test_the_command_tells_what_changed(two: tuple[str, str], capsys: pytest.Cap
     assert (last["event"], last["slower"], last["same"], last["only_a"], last["only_b"]) == ("comparison", 1, 1, 1, 1)
     assert main(["compare", *two]) == 0
     text = capsys.readouterr().out
-    assert "of 2 tasks that both have, B has 1 slower, 1 the same" in text
+    assert "of 2 tasks that both have, B is: 1 slower, 1 the same" in text and "race" in text
 
 
 def test_runs_and_logs_are_compared(two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
+from stridesmith.backends.host_load import Load
 from stridesmith.report import race as module
 from stridesmith.report.race import _results, race
 
@@ -23,6 +24,23 @@ def samples(*ratios: float, noise: float = 0.01) -> list[list[list[float]]]:
         [[1e-5 * ratio * float(np.exp(random.normal(0, noise))) for _ in range(20)] for ratio in ratios]
         for _ in range(7)
     ]
+
+
+def test_a_race_says_what_stood_in_its_way() -> None:
+    """A busy machine, and a function that waits, each in a sentence below the table; nothing on a quiet one."""
+    busy = Load(busy=1.5, stolen=0.0, throttled=False, processors=2)
+    one, two = module.notes_of(busy, {"numpy": 2.5, "mine": 1.0})
+    assert one.startswith("other processes keep 1.5 of 2 processors busy: what was measured")
+    assert (
+        two.startswith("the wall time of 'numpy' is 2.5 times its processor time") and "OPENBLAS_NUM_THREADS=1" in two
+    )
+    assert not [*module.notes_of(Load(0.0, 0.0, False, 2), {"numpy": 1.0})]
+    found = module.Results(_results(["a", "b"], samples(1.0, 1.0)))
+    found.notes = (one,)
+    assert repr(found).endswith(one)
+    call = module._Call(lambda: time.sleep(0.01), ())
+    call.time(3)
+    assert call.waited > module.MUCH_WAITED
 
 
 def test_intervals_decide() -> None:

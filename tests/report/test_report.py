@@ -6,7 +6,9 @@ import base64
 import gzip
 import json
 import re
+import shutil
 import statistics
+import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -95,6 +97,19 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="a browser is needed")
+def test_charts_are_drawn_wherever_they_are(html: str, tmp_path: Path) -> None:
+    """All of them, also those far below a small window."""
+    (tmp_path / "page.html").write_text(html, encoding="utf-8")
+    page = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}",
+         "--window-size=1280,300", "--virtual-time-budget=10000", "--dump-dom", f"file://{tmp_path / 'page.html'}"],
+        capture_output=True, text=True, timeout=120, check=True,
+    ).stdout  # fmt: skip
+    places = re.findall(r'data-chart="[^"]*"', page)
+    assert places and len(re.findall(r'<svg[^>]*class="marks"', page)) == len(places)
 
 
 def test_the_page_asks_for_nothing(html: str) -> None:

@@ -7,6 +7,9 @@ and keywords; only ``from tvm.script import tir as T`` and ``from tvm import tir
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -248,3 +251,25 @@ def test_schedules_lower(make) -> None:
     """What the scripts make passes the proofs of lowering."""
     target = configs.target("cpu-avx2" if make is blocked_cpu_matmul else "opencl-cpu")
     assert tir.lower(make().func, target).body is not None
+
+
+PRIMITIVES_OF_TENSORIR = (
+    "sample_categorical", "sample_perfect_tile", "sample_partitioned_tile", "sample_compute_location", "merge",
+    "fuse", "split", "loop_partition", "reorder", "reorder_block_iter_var", "add_unit_loop", "parallel",
+    "vectorize", "bind", "unroll", "cache_read", "cache_write", "reindex_cache_read", "reindex_cache_write",
+    "cache_inplace", "cache_index", "reindex", "read_at", "write_at", "compute_at", "reverse_compute_at",
+    "compute_inline", "reverse_compute_inline", "fuse_reduction_epilogue", "decompose_reduction", "rfactor",
+    "storage_align", "set_scope", "unsafe_set_dtype", "blockize", "tensorize", "annotate", "unannotate",
+    "transform_layout", "transform_block_layout", "decompose_padding", "pad_einsum", "rolling_buffer",
+    "enter_postproc", "unsafe_hide_buffer_access", "annotate_buffer_access",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRIMITIVES_OF_TENSORIR)
+def test_every_primitive_of_tensorir_is_here_or_the_page_names_what_is(name: str) -> None:
+    """Those of apache-tvm 0.27; the first column of the page's table has what is called otherwise here."""
+    page = (Path(__file__).parents[2] / "docs" / "schedules.md").read_text(encoding="utf-8")
+    table = page.partition("## Where TensorIR has another one")[2].partition("## Primitives")[0]
+    first = (line.split("|")[1] for line in table.splitlines() if "|" in line)
+    rows = {word for column in first for word in re.findall(r"`(\w+)`", column)}
+    assert (name in dir(Schedule(matmul))) != (name in rows)

@@ -63,6 +63,7 @@ def test_a_range_of_one_number_is_this_number() -> None:
     ("name", "shape", "sentence"),
     [
         ("matmul", {"m": (5, 1)}, "the range m=5..1 holds no number; the least one comes first"),
+        ("matmul", {"m": "1..8:0"}, "the range m=1..8:0 must have a step of at least 1"),
         ("matmul", {"m": "1..64:8"}, "the range m=1..64:8 must begin and end with a multiple of 8"),
         ("matmul", {"m": (0, 8)}, "`matmul` takes m from 1 to"),
         ("conv2d", {"pad": (0, 3)}, "`conv2d` takes one number for pad, and no range"),

@@ -14,7 +14,7 @@ import pytest
 
 cl = pytest.importorskip("pyopencl")
 
-from stridesmith.backends.opencl import devices, drivers, images, processor_name  # noqa: E402
+from stridesmith.backends.opencl import calling_thread, devices, drivers, images, processor_name  # noqa: E402
 from stridesmith.errors import DeviceMissing  # noqa: E402
 
 POCL = "Portable Computing Language"
@@ -202,6 +202,31 @@ def test_a_device_that_gives_no_context_is_listed_with_the_reason(monkeypatch: p
     (_, held, reasons), (_, _, none) = devices.selectors()
     assert held.name == "held" and not held.images and none == []
     assert "does not answer: clCreateContext failed: OUT_OF_HOST_MEMORY" in reasons[0].text
+
+
+def test_pocl_without_a_linker_is_refused_and_another_driver_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the process with the first kernel: the listing and the refusal say what to install."""
+    monkeypatch.delenv("PYOPENCL_CTX", raising=False)
+    monkeypatch.setattr(drivers, "has_linker", lambda: False)
+    monkeypatch.setattr(calling_thread, "is_ours", lambda: True)
+    have(monkeypatch, platform(POCL, "PoCL 3.0", "pthread-Xeon"))
+    ((_, target, faults),) = devices.selectors()
+    assert "apt install gcc" in faults[0].text and "stridesmith[intel-opencl]" in faults[0].text
+    for ask in (devices.match_opencl, lambda: devices.match_opencl("pocl", "0"), lambda: devices.device_of(target)):
+        with pytest.raises(DeviceMissing, match="no kernel runs on the OpenCL device `pthread-Xeon`: PoCL links"):
+            ask()
+    have(monkeypatch, platform(POCL, "PoCL 3.0", "pthread-Xeon"), platform(INTEL, "OpenCL 3.1", "Xeon"))
+    assert devices.match_opencl().name == "Xeon"
+    monkeypatch.setattr(drivers, "has_linker", lambda: True)
+    assert devices.match_opencl().name == "pthread-Xeon"
+
+
+def test_a_linker_comes_with_its_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`ld` alone has no C library to link with."""
+    for here, expected in (((), False), (("ld",), False), (("ld", "gcc"), True), (("cc",), False)):
+        monkeypatch.setattr(drivers.shutil, "which", lambda name, here=here: name if name in here else None)
+        monkeypatch.setattr(drivers, "Path", lambda text: tmp_path)
+        assert drivers.has_linker() is expected
 
 
 @pytest.mark.parametrize(("renamed", "bits"), [(False, 256), (True, 512)])

@@ -329,7 +329,7 @@ print(target.has_thread_pool, *listed, len(context.devices), os.environ.get("POC
 def test_other_software_sees_one_device(before: str, expected: str) -> None:
     """Those of the pool are in no list of pyopencl, and nothing of them in the environment that processes inherit."""
     found = device()
-    if found is None or found.platform != POCL or not calling_thread._is_ours():
+    if found is None or found.platform != POCL or not calling_thread.is_ours():
         pytest.skip("the driver is not the PoCL that comes with stridesmith")
     code = LISTED.format(before=before, pocl=POCL)
     env = {k: v for k, v in os.environ.items() if k not in ("POCL_DEVICES", "PYOPENCL_CTX")}

@@ -66,6 +66,20 @@ def test_weights_of_either_kind_have_the_same_kernels(tasks: tuple[NetworkTask, 
         assert best_record(task, database) == mine
 
 
+def test_a_program_that_was_only_measured_as_written_is_not_tuned(
+    tasks: tuple[NetworkTask, ...], tmp_path: Path
+) -> None:
+    """A run that ended before its first candidate says nothing of these: the estimate decides as it does without it."""
+    task = tasks[0].task
+    facts = {"script": task.script, "target": task.target.to_json(), "interface": dict(task.interface)}
+    with Database(tmp_path / "own.db") as database:
+        written = make_record(99.0, trace=None, **facts)
+        database.put_record(written)
+        assert best_record(task, database) is None
+        database.put_record(make_record(150.0, trace=[["split", {}]], **facts))
+        assert best_record(task, database) == written
+
+
 def test_a_second_model_compiles_nothing(tasks: tuple[NetworkTask, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even what writes over its input, and computes the same."""
     monkeypatch.setattr(in_place, "LEAST_BYTES", 1)

@@ -125,10 +125,15 @@ def test_objects_print_in_a_line() -> None:
         (target, "<Target cpu: "),
         (space, "<Space of matmul on cpu: "),
         (sch.module, "<Module of matmul>"),
+        (WORK, "<Workload matmul(m=24,n=32,k=16,"),
     ):
         assert repr(value).startswith(words) and len(repr(value)) < 200, repr(value)
         html = value._repr_html_()
         assert html.startswith(("<pre", "<div")) and "<script" not in html
+    assert repr(sch.trace) == "<Trace: 2 instructions>" and ss.Trace.from_script(str(sch.trace)) == sch.trace
+    assert repr(ss.IndexMap.make("lambda i, j: [j, i // 4, i % 4]")) == "<IndexMap lambda i, j: [j, i // 4, i % 4]>"
+    taken, _, given = ss.build(mine(moves=True), ONE).signature
+    assert repr(taken) == "<input a: float32[24, 16]>" and repr(given).startswith("<output c: float32[24, 32]")
 
 
 def test_the_table_of_a_database_needs_pandas_alone_for_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +165,9 @@ def test_a_file_that_is_no_schedule(text: str, words: str, tmp_path: Path, capsy
     """`--from` reads it and says what is wrong, with the line; nothing is executed."""
     path = tmp_path / "mine.txt"
     path.write_text(text)
-    assert main(["--workload", "matmul", "--shape", "m=24,n=32,k=16", "--from", str(path), "--trials", "1"]) == 2
-    assert words in capsys.readouterr().err
+    for more in (["--trials", "1"], ["--dry-run"]):
+        assert main(["--workload", "matmul", "--shape", "m=24,n=32,k=16", "--from", str(path), *more]) == 2
+        assert words in capsys.readouterr().err
 
 
 class Foreign:
