@@ -34,6 +34,8 @@ from .network import RangedNetwork, RangedOperator, RangedTensor, Shape
 
 MOST_ROWS = 1 << 16
 """So many combinations of sizes are looked at, of more a part that is drawn."""
+DRAWN_LOOKS = 4
+"""Sizes at which a model is read and that chance alone chooses."""
 MOST_LOOKS = 24
 """Sizes at which a model is read at most."""
 
@@ -109,7 +111,10 @@ def _text(point: Mapping[str, int]) -> str:
 
 
 def first_rows(grid: Grid, ranges: Mapping[str, Range]) -> list[int]:
-    """The rows that are looked at first: the largest sizes, some between, in pairs of neighbours, small ones."""
+    """The rows that are looked at first: the largest sizes, some between, in pairs of neighbours, small ones, any.
+
+    The last ones are drawn: what was not thought of when the others were chosen shows there.
+    """
     wanted: list[list[int]] = []
     for number, numbers in enumerate(ranges.values()):
         low = numbers.low if numbers.low > numbers.step else min(numbers.low + numbers.step, numbers.high)
@@ -127,6 +132,8 @@ def first_rows(grid: Grid, ranges: Mapping[str, Range]) -> list[int]:
         values = [own[at % len(own)] for own in wanted]
         apart = sum(np.abs(column - value) for column, value in zip(grid.columns.values(), values, strict=True))
         rows.append(int(np.argmin(apart)))
+    longest = len(next(iter(grid.columns.values())))
+    rows += np.random.default_rng(0).integers(0, longest, DRAWN_LOOKS).tolist()
     return list(dict.fromkeys(rows))
 
 
