@@ -38,7 +38,8 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   └── HungUp               129  hangup            and of SIGHUP
 ├── ProtocolError              1  internal          a text that is no job or no reply of a worker
 └── InternalError              1  internal          from one part of the package to another, which catches it
-    └── NotAffine, Unknown, UndefTerm, MayWrap, Hazard, NeedsLong, RayLost, Unsupported, Left
+    └── NotAffine, Unknown, UndefTerm, MayWrap, Hazard, NeedsLong, RayLost, Unsupported, Left,
+        Differs, Unlooked, Undetermined
 ```
 
 A message is one paragraph: what was asked, which rule failed, the values, what to try.

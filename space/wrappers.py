@@ -6,11 +6,11 @@ its own, and may become cleverer without changing what old traces mean.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..ir.caches import cached
 from ..ir.stmt import Module, PrimFunc
 from .primitive import find_primitive
 
@@ -25,7 +25,7 @@ def wrapper(fn: Wrapper) -> Wrapper:
     return fn
 
 
-@functools.cache
+@cached(64)
 def wrapper_signature(name: str) -> inspect.Signature:
     """What one passes to a wrapper: without the schedule, and without what it returns."""
     found = inspect.signature(WRAPPERS[name])

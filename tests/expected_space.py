@@ -136,11 +136,11 @@ def subgroup(s: Structure) -> Found:
 
 
 def dot_axis(anchor: Anchor, target: Target) -> str | None:
-    """The longest reduction, of more than four steps, with a dimension of its own in both factors of bytes."""
+    """The longest reduction, of more than two steps, with a dimension of its own in both factors of bytes."""
     own = [a for a in anchor.reduce if all(i.dim(a) is not None for i in anchor.inputs.values() if i.factor)]
     longest = max(own, key=lambda a: anchor.reduce[a], default=None)
     offered = BYTE_DOTS in target.features.split() and anchor.bytes
-    return longest if offered and longest is not None and anchor.reduce[longest] > 4 else None
+    return longest if offered and longest is not None and anchor.reduce[longest] > 2 else None
 
 
 def dot(s: Structure) -> Found:
@@ -169,7 +169,7 @@ def tile(s: Structure) -> Found:
         whole = [size] if size <= 11 and size not in (1, 2, 4, 8) else []
         if axis != s.vec:
             steps = [u for u in (1, 2, 4, 8) if u <= size] + whole
-            yield axis, texts(u for u in steps if axis != s.dot or u % 4 == 0)
+            yield axis, texts([u for u in steps if u % 4 == 0] or [4]) if axis == s.dot else texts(steps)
 
 
 def _fits(s: Structure, vectors: int) -> bool:
@@ -444,7 +444,8 @@ def _sketches(prefix: str, anchors: Mapping[str, Anchor], target: Target) -> dic
         for anchor, structure in zip(anchors, combination, strict=True):
             for name, kind, row in TABLE:
                 for what, labels in row(structure):
-                    if len(labels) > 1 or kind in ("tile", "vector"):
+                    is_told = kind in ("tile", "vector") or (kind == "layout" and labels != ("identity",))
+                    if len(labels) > 1 or is_told:
                         decisions[f"{sketch}/{anchor}/{name.format(what)}"] = (kind, labels)
         found[sketch] = decisions
     return found

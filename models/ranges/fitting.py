@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import InternalError
 from ...ir.expr import Binary, Const, Expr, Extent, Var, binary
 
 MOST = 64
@@ -22,7 +23,7 @@ MOST = 64
 Numbers = NDArray[np.int64]
 
 
-class Undetermined(Exception):
+class Undetermined(InternalError):
     """Two expressions give all numbers that are known, but differ where the size `name` is `value`."""
 
     def __init__(self, name: str, value: int) -> None:

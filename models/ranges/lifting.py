@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import StridesmithError
+from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import Binary, Buffer, Cast, Const, Expr, Extent, Var, all_of, const, in_type, substitute
 from ...ir.node import Node, rebuild
@@ -25,7 +25,7 @@ from .fitting import Numbers, Undetermined, fitted, values_at
 Shape = tuple[Extent, ...]
 
 
-class Differs(StridesmithError):
+class Differs(InternalError):
     """Programs of several shapes are not one program."""
 
 
@@ -235,7 +235,7 @@ class _Lifting:
         return found
 
 
-class Unlooked(Exception):
+class Unlooked(InternalError):
     """What is known does not tell an expression; what it is in a `row` of the grid does."""
 
     def __init__(self, row: int) -> None:

@@ -144,9 +144,19 @@ BYTES: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
         )},
     ),
     "few channels": (
-        workload("conv2d", ci=4, h=8, w=9, co=20, k=3, dtype="int8").func,
+        workload("conv2d", ci=2, h=8, w=9, co=20, k=3, dtype="int8").func,
         {"b0": Anchor(
-            {"s1": 20, "s2": 8, "s3": 9}, {"r0": 4, "r1": 3, "r2": 3},
+            {"s1": 20, "s2": 8, "s3": 9}, {"r0": 2, "r1": 3, "r2": 3},
+            {
+                "i0": Input("constant", "s1, r0, r1, r2"),
+                "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2"),
+            }, "0", bytes=True,
+        )},
+    ),
+    "channels of colours": (
+        workload("conv2d", ci=3, h=8, w=9, co=20, k=3, dtype="int8").func,
+        {"b0": Anchor(
+            {"s1": 20, "s2": 8, "s3": 9}, {"r0": 3, "r1": 3, "r2": 3},
             {
                 "i0": Input("constant", "s1, r0, r1, r2"),
                 "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2"),
