@@ -299,6 +299,8 @@ class _Search:
 
     def _chosen(self, entries: Sequence[_Entry], times: Mapping[int, Mapping[Point, float]]) -> list[Any] | None:
         """The trace of the variants, all of which give the parameters the same layouts; None where nothing runs."""
+        from ...space.errors import ScheduleError
+
         everywhere = [number for number, entry in enumerate(entries) if entry.box is self.sizes.ranges]
         points = [point for point in self.points if any(point in times[number] for number in everywhere)]
         if not points:
@@ -325,7 +327,14 @@ class _Search:
         rest = max((leaf for leaf in best if entries[leaf.choice].box is whole), key=lambda leaf: len(leaf.points),
                    default=None)  # fmt: skip
         cases = [[_ends(leaf.box, whole), entries[leaf.choice].steps] for leaf in best if leaf is not rest]
-        return [["specialize", {"cases": [*cases, [{}, [] if rest is None else entries[rest.choice].steps]]}]]
+        trace = [["specialize", {"cases": [*cases, [{}, [] if rest is None else entries[rest.choice].steps]]}]]
+        try:
+            _program(self.task.work.func, trace)
+        except ScheduleError as error:  # fewer numbers make other extents, which some primitive may not take
+            why = error.values.get("error", error)
+            self.note(f"a schedule of all sizes does not hold for some of them alone, so one has all: {why}")
+            return entries[_fastest(everywhere, times, points)].steps
+        return trace
 
     def _judged(self, executor: Executor, traces: Sequence[list[Any]], before: Record | None) -> Record:
         """The fastest of the traces, verified at fresh sizes and at the ends, with its times at those that were drawn.
@@ -371,6 +380,16 @@ class _Search:
             sampler=self.settings.sampler, seed=self.settings.seed, verified=record.verified,
             max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},
         ))  # fmt: skip
+
+
+def _fastest(numbers: Sequence[int], times: Mapping[int, Mapping[Point, float]], points: Sequence[Point]) -> int:
+    """The one of these schedules that was measured at most of the points, and there the fastest in the mean."""
+
+    def cost(number: int) -> tuple[int, float]:
+        found = [(point.weight, times[number][point]) for point in points if point in times[number]]
+        return -len(found), sum(weight * math.log(seconds) for weight, seconds in found)
+
+    return min(numbers, key=cost)
 
 
 def _ends(box: Box, whole: Box) -> dict[str, list[int]]:

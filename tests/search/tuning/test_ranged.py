@@ -14,7 +14,10 @@ from stridesmith.errors import UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
+from stridesmith.search.tuning.at_sizes import Sizes
 from stridesmith.search.tuning.general import BOUNDARIES, general
+from stridesmith.search.tuning.ranged import _Entry, _Search
+from stridesmith.search.tuning.settings import resolve, settings
 from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of, with_small
 from stridesmith.search.tuning.variants import chosen
 from stridesmith.space.errors import ScheduleError
@@ -294,3 +297,24 @@ def test_a_tile_of_copies_is_computed_over() -> None:
     for m in (1, 5, 64):
         a, b = np.ones((m, 16), np.float32), np.arange(512, dtype=np.float32).reshape(16, 32)
         np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_one_schedule_has_all_sizes_where_several_do_not_go_together() -> None:
+    """Of few rows a tile holds all, so that a loop over what it computes has as many iterations as there are rows."""
+    work = ss.workload("matmul_bias_act", m=(1, 33), n=32, k=16)
+    asked = settings(workload=work.name, params=dict(work.shape), target="cpu", threads=1)
+    notes: list[str] = []
+    search = _Search(asked, Sizes.of(resolve(asked), {}), lambda e: notes.append(str(e.get("message"))), None)
+    func, whole = search.task.work.func, search.sizes.ranges
+    entries = []
+    for rows in (14, 6):
+        sch = Schedule(func)
+        outer, _ = sch.split("i", [None, rows])
+        sch.reverse_compute_at("bias", outer)
+        sch.unroll(sch.get_loops("bias")[1])
+        entries.append(_Entry(sch.trace.to_json(), sch.func, f"{rows} rows", whole))
+    (size,) = whole
+    seconds = {True: (1e-6, 9e-6), False: (9e-6, 1e-6)}
+    times = {n: {p: seconds[p.values[size] < 9][n] for p in search.points} for n in (0, 1)}
+    assert search._chosen(entries, times) == entries[1].steps
+    assert any("does not hold for some of them alone" in note for note in notes)
