@@ -268,11 +268,12 @@ def product(site: Site, a: Factor, b: Factor, sums: Array | None, epilogue: Epil
     total = program.alloc("acc", out) if steps else "c"
     target = element(total, [f"v{name}" for name, _ in spatial])
     update = f"{target} = {target} + {program.load('a', at_a)} * {program.load('b', at_b)}"
-    program.add("matmul", [*((n, e, "S") for n, e in spatial), ("k", k, "R")], update, f"{target} = {program.zero()}")
+    # What the last pass reads stands before the product, which that pass can then join in registers.
     if a.has_zero and sums is None:
         _sums(program, "columns", columns, k, program.load("b", at_b))
     if b.has_zero:
         _sums(program, "rows", rows, k, program.load("a", at_a))
+    program.add("matmul", [*((n, e, "S") for n, e in spatial), ("k", k, "R")], update, f"{target} = {program.zero()}")
     if steps:
         program.stages("c", total, spatial, [name for name, _ in spatial], steps)
     return [site.operator(program.text(), passed)]

@@ -458,3 +458,22 @@ def test_compiled_code_computes_the_same() -> None:
     network, compiled = read(made), ss.compile(made)
     for x in (drawn("u", 1, 5, 9, 8), np.full((1, 5, 9, 8), 255, np.uint8), np.zeros((1, 5, 9, 8), np.uint8)):
         np.testing.assert_array_equal(compiled({"x": x})["y"], evaluate(network, {"x": x})["y"])
+
+
+def test_a_product_of_two_computed_factors_is_finished_in_its_own_nest() -> None:
+    """What the estimate likes best is built: the sums of rows and columns stand before what reads them."""
+    a, b = drawn("u", 3, 33, 40), drawn("u", 3, 40, 37, seed=1)
+    nodes = [
+        node("DequantizeLinear", "a as az", "fa"), node("DequantizeLinear", "b bs bz", "fb"),
+        node("MatMul", "fa fb", "fy"), node("QuantizeLinear", "fy ys yz", "y"),
+    ]  # fmt: skip
+    scales = {"as": 0.02, "bs": 0.01, "ys": 0.05}
+    constants = {name: np.array(value, np.float32) for name, value in scales.items()}
+    constants |= {name: np.array(value, np.uint8) for name, value in {"az": 121, "bz": 131, "yz": 120}.items()}
+    made = model(nodes, {"a": a.shape, "b": b.shape}, constants, "y", 17)
+    for item in made.graph.input:
+        item.type.tensor_type.elem_type = 2
+    run = ss.compile(made)
+    assert {kernel.origin for kernel in run.kernels.values()} == {"estimated"}
+    exact = (wide(a, 121) @ wide(b, 131)) * (0.02 * 0.01 / 0.05) + 120
+    assert np.abs(run(a, b).astype(float) - np.clip(np.rint(exact), 0, 255)).max() <= 1
