@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -38,6 +40,19 @@ def network_of(source: Source, target: Target, inputs: Given | Shapes | None = N
     return forms(source, target, inputs, winograd)[0]
 
 
+@contextmanager
+def needing_onnx() -> Iterator[None]:
+    """Around an import that needs the package `onnx`: raises ToolMissing where that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "onnx":
+            raise
+        raise ToolMissing(
+            "a model's file is read by the package `onnx`, which is not installed: pip install 'stridesmith[onnx]'"
+        ) from None
+
+
 def forms(
     source: Source,
     target: Target,
@@ -57,14 +72,8 @@ def forms(
     check_precision(precision)
     if not isinstance(source, Network):
         _refuse_programs(source)
-        try:
+        with needing_onnx():
             from .onnx import read
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "onnx":
-                raise
-            raise ToolMissing(
-                "a model's file is read by the package `onnx`, which is not installed: pip install 'stridesmith[onnx]'"
-            ) from None
 
         source = read(source, Given.of(inputs))
     network = fused(source, target)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...errors import ModelProblem, ToolMissing, UsageError, did_you_mean
+from ...errors import ModelProblem, UsageError, did_you_mean
 from ...ir.size_ranges import Range
 from ...space.workloads.sizes import range_of
+from ..api import needing_onnx
 from ..inputs import Given
 from ..network import Network
 from .kernels import kernels_of, tasks_of
@@ -60,14 +61,8 @@ def network_of(source: Any, target: Target, sizes: FreeSizes) -> RangedNetwork:
     if target.kind != "cpu":
         raise UsageError(f"networks of free sizes run on CPUs, not on {target.name}")
     ranges = sizes.numbers()
-    try:
+    with needing_onnx():
         from ..onnx import reader
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "onnx":
-            raise
-        raise ToolMissing(
-            "a model's file is read by the package `onnx`, which is not installed: pip install 'stridesmith[onnx]'"
-        ) from None
     read, told = reader(source)
     shapes = _shapes(sizes, told, ranges)
 

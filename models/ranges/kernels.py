@@ -17,7 +17,7 @@ from ...ir.ranges import fixed
 from ...ir.size_ranges import Range, ranges_of
 from ...ir.stmt import PrimFunc
 from ...search.tasks.task import Task
-from ...search.tuning.general import general
+from ...search.tuning.general import LEAST, general
 from ...search.workers import kernel_cache
 from ...search.workers.programs import candidate, drawn, estimated
 from ...search.workers.protocol import Build, Built, Failed
@@ -38,8 +38,6 @@ Box = dict[str, list[int]]
 
 SHARES = (0.5, 0.08)
 """Where in the ranges the estimate is asked, a choice: the first schedule is for all sizes, others for smaller ones."""
-LEAST = (16, 64)
-"""Of sizes, from which on a schedule may be proven that is not for all: vectors, and some of them."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from ...space.tree import find_loop, loops_above
 Step = list[Any]
 
 BOUNDARIES = ("peel", "mask", "over", "branch")  # the likeliest first
+LEAST = (16, 64)  # of a size, from which on a schedule may be proven that is not for all: vectors, and some of them
 EACH = 4  # iterations of a loop for each of the threads that share it, a choice
 
 DISPENSABLE = frozenset((

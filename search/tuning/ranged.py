@@ -35,7 +35,7 @@ from . import events
 from .at_sizes import Do, R, Sizes, Turns, at_point
 from .clock import Clock
 from .events import Emit
-from .general import BOUNDARIES, general
+from .general import BOUNDARIES, LEAST, general
 from .run import fastest, versions
 from .settings import TuneSettings, resolve
 from .sizes import Point
@@ -53,8 +53,6 @@ OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a 
 SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.7  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
 
-
-LEAST = (16, 64)  # of a size, from which on a schedule may be proven that is not for all: vectors, and some of them
 UNMEASURED = 100.0  # times the slowest schedule at a size, for the program as it is written where others run
 
 
