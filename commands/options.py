@@ -137,6 +137,8 @@ def refuse_of_models(options: Options) -> None:
     """Raise UsageError for options that only models have."""
     if options.input:
         raise UsageError("--input goes with --model, whose inputs it gives shapes and values")
+    if options.range:
+        raise UsageError("--range goes with --model; a size of a workload has its range in --shape, as in m=1..512")
     if options.precision:
         raise UsageError("--precision goes with --model; the element type of a single workload is its --dtype")
     if options.fallback:
@@ -233,8 +235,8 @@ def inputs_of(texts: Iterable[str]) -> Given:
         value = array_of(given) if given.endswith(".npy") else _number(given)
         if not equals or not name or value is None:
             raise UsageError(
-                "--input takes NAME=EXTENTS, NAME=NUMBER or NAME=FILE.npy such as `--input x=1x3x320x320`, but got "
-                f"{text!r}"
+                "--input takes NAME=EXTENTS, NAME=NUMBER or NAME=FILE.npy such as `--input x=1x3x320x320`, and names "
+                f"among the extents where --range says what they may be, but got {text!r}"
             )
         values[name] = value
     return Given(shapes, values, either)

@@ -65,7 +65,7 @@ from ..text import expr_text, extent_text, extents_text
 
 REMEMBERED = 4096  # questions about indices that intervals do not answer
 
-Dims = tuple[tuple[Var, Extent], ...]
+Dims = tuple[tuple[Var, Extent | None], ...]
 
 
 class OutOfBounds(ProgramError, ValueError):
