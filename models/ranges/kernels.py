@@ -138,16 +138,12 @@ def estimated_steps(task: Task) -> Steps | None:
             else:
                 cases.insert(0, (box, made.trace.to_json(), made.func))
             break
-    rest = everywhere or func
-    alike = [[box, own] for box, own, made in cases if _agree(made, rest) and own != steps]
+    rest = everywhere or func  # variants of one kernel take its arguments in the same layouts
+    alike = [[box, own] for box, own, made in cases
+             if (made.layouts, made.attrs) == (rest.layouts, rest.attrs) and own != steps]  # fmt: skip
     if not alike:
         return steps if everywhere else None
     return [["specialize", {"cases": [*alike, [{}, steps]]}]]
-
-
-def _agree(one: PrimFunc, other: PrimFunc) -> bool:
-    """Whether two schedules of a program take its arguments in the same layouts, as variants of one kernel have to."""
-    return (one.layouts, one.attrs) == (other.layouts, other.attrs)
 
 
 def _from(ranges: Mapping[str, Range], point: Mapping[str, int]) -> Iterator[Box]:
