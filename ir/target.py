@@ -156,6 +156,11 @@ class Target(metaclass=_FromText):
         rows = (dot_product(wanted, self.cpu_features) for wanted in (signs, "us"))
         return dot_steps(signs) if any(row is not None and not row.in_pairs for row in rows) else 2
 
+    def dot_latency(self, signs: str) -> float:
+        """How many times as long as a multiply-add of floats a dot product waits for the one before it."""
+        row = dot_product(signs, self.cpu_features) if self.kind == "cpu" else None
+        return 1.0 if row is None else row.latency
+
     @property
     def has_avx512_builtins(self) -> bool:
         """Whether programs for an OpenCL device may use Clang's functions for single instructions of AVX-512."""
