@@ -91,6 +91,22 @@ def test_products_of_all_shapes(name: str) -> None:
     assert sch.trace.replay(program(MATMUL)).func == sch.func
 
 
+NARROW = [k for k in PRODUCTS if not k.startswith(("fuse", "bind"))]
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_products_in_loops_of_a_narrow_type(name: str) -> None:
+    """As apache-tvm writes them: sizes and loops of int32, whose tiles count in int32 too."""
+    text = MATMUL.replace("T.int64", "T.int32")
+    func = ss.parse(text, integers="int32")
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func)
+    PRODUCTS[name](sch)
+    assert ss.parse(sch.func.script()) == sch.func and ss.parse(sch.func.script("tvm"), integers="int32") == sch.func
+    for n, m in ((1, 1), (5, 2), (17, 3)):
+        product(sch.func, n, m)
+
+
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
