@@ -20,13 +20,18 @@ from stridesmith.errors import DeviceMissing
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import BYTE_DOTS, Target
-from stridesmith.space.design.decision import Decision
+from stridesmith.space.design.decision import MASK, Decision
 from stridesmith.space.design.layouts import CONTIGUOUS, STRIDED, DotPacked4, alternatives, meeting
 from stridesmith.space.design.program import anchors
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import OF_CPU_DEVICES, SPACE_VERSION, Space, generate
 from stridesmith.space.workloads import Workload, workload
+
+AVX512 = Target(
+    name="avx512", isa="avx512", vector_bits=512, registers=32, threads=2,
+    features="+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512vnni,+avx2,+fma",
+)  # fmt: skip
 
 SHAPES = {
     "whole": ("matmul", {"m": 13, "n": 35, "k": 24}),
@@ -182,6 +187,18 @@ def main(w: T.Buffer((20, 22), "int8"), x: T.Buffer((22,), "int8"), y: T.Buffer(
     for candidate in sketch.draw(np.random.default_rng(5), 20):
         text = source_of(lower(sketch.schedule(candidate).func, DOTS), DOTS).text
         assert "dot_int" in text or "dot_4x8packed_ss_int(" in text
+
+
+def test_no_lane_of_a_mask_is_a_word() -> None:
+    """Sketches without dot products offer masks along their vectors on the same processor, those with them do not."""
+    _, space = space_of("image", AVX512)
+    masked = {
+        sketch.name
+        for sketch in space.sketches
+        for item in sketch.decisions
+        if "/boundary:" in item.name and MASK in item.values
+    }
+    assert masked and not any(",dot=" in name for name in masked)
 
 
 def test_what_is_masked_would_be_refused_or_padded_wrongly() -> None:
