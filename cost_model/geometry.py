@@ -347,7 +347,7 @@ class Geometry:
             out[f"copied:{name}"] = log2(count / np.float32(self.points))
         total = copied["plain"] + copied["squares"] + copied["scattered"]
         out["copied"] = log2(total / np.float32(self.points))
-        out["computed:staged"] = log2(computed / np.float32(self.points))
+        out["computed:staged"] = np.asarray(computed / np.float32(self.points), np.float32)
 
     def _kinds_of_copies(
         self, cover: Cover, candidates: Candidates, number: int

@@ -48,7 +48,7 @@ def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> V
     )  # fmt: skip
     for kind, cost in copies:
         compute = compute + np.exp2(columns[f"copied:{kind}"]) * cost
-    compute = compute + np.exp2(columns["computed:staged"]) * w.multiply_add  # an operation takes as long as that
+    compute = compute + columns["computed:staged"] * w.multiply_add  # an operation takes as long as that
     imitated = columns["emulated:image"] * np.float32(w.octaves_image)
     imitated = imitated + columns["emulated:local"] * np.float32(w.octaves_local)
     meeting = w.meet * np.exp2(columns["meets"])
