@@ -145,15 +145,14 @@ def _model(options: ReportOptions, output: Output, bench: Bench) -> ModelReport:
 
     from ..report.models import ModelReport
     from ..search.workers import host_lock
-    from ..search.workers.protocol import MeasureRoof, Roofed
-    from .models import compiled_model
+    from .models import compiled_model, roof_of
 
     model = compiled_model(options, output)
     with output.working("measuring the device and the model"):
-        reply = bench.run(MeasureRoof(target=model.target, dtype="float32"))
+        roof = roof_of(model, bench)
         with host_lock.exclusive():
             measured = statistics.median(model.measure()) * 1e6
-            rows = model.report(roof=reply.roof if isinstance(reply, Roofed) else None)
+            rows = model.report(roof=roof)
     return ModelReport(model, rows, measured, f"{options.command()} --seconds 600")
 
 

@@ -28,7 +28,7 @@ from ...ir.deadline import OutOfTime, until
 from ..records.spool import take_up
 from ..records.status import OF_NOBODY
 from ..records.writer import RecordWriter
-from ..tasks.task import Roof, Task
+from ..tasks.task import Roof, Task, peak_dtypes
 from ..workers import kernel_cache
 from ..workers.protocol import Build, Built, Failed, Measure, MeasureRoof, Roofed, to_text
 from . import clock as clocks
@@ -413,8 +413,9 @@ class Scheduler:
         """What the device can do, once: how much there is to gain."""
         self._send(events.Phase(phase="measuring the device's limits"))
         self.executor.until = time.monotonic() + max(self.left(), 0.0)
-        first = self.shares[0].run.task
-        reply = self.executor.measure([MeasureRoof(target=first.target, dtype="float32")])[0]
+        tasks = [share.run.task for share in self.shares]
+        job = MeasureRoof(target=tasks[0].target, dtype="float32", also=peak_dtypes(task.work for task in tasks))
+        reply = self.executor.measure([job])[0]
         self.roof = reply.roof if isinstance(reply, Roofed) else Roof(0.0, 0.0)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -460,7 +461,7 @@ class Scheduler:
     def _keep_facts(self, stopped_by: str) -> None:
         """Store the facts of each task's run; stop at the first that the database refuses."""
         for share in self.shares:
-            share.run.results.roof = self.roof
+            share.run.results.roof = self.roof and self.roof.of(share.run.task.work)
             if share.run.results.closed and not share.run.keep_facts(stopped_by, activities=share.spent):
                 return
 

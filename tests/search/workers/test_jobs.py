@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stridesmith.backends import samples
+from stridesmith.backends import peak, samples
 from stridesmith.backends.devices import discover
 from stridesmith.backends.samples import Reference, Sample, make_samples
 from stridesmith.ir.stmt import PrimFunc
@@ -24,6 +24,7 @@ from stridesmith.search.workers.protocol import (
     Done,
     Failed,
     Measured,
+    MeasureRoof,
     Prepare,
     Race,
     Raced,
@@ -121,3 +122,16 @@ def test_kernels_that_other_data_has_verified_race_on_one_sample(monkeypatch: py
     (only,) = make_samples(of.work.func, of.work.reference, 71, first=True)
     assert only.bounds is None and len(found) == 2
     assert all(np.array_equal(only.expected[name], value) for name, value in found[0].expected.items())
+
+
+def test_the_roof_has_the_peaks_of_types_that_are_asked_also(monkeypatch: pytest.MonkeyPatch):
+    """Each type whose multiply-adds are other instructions is measured once; half floats are summed in float32."""
+    measured: list[str] = []
+    peaks = {"float32": 100.0, "bfloat16": 200.0, "int8": 400.0}
+    monkeypatch.setattr(peak, "measure_peak", lambda _, dtype: (measured.append(dtype), peaks[dtype])[1])
+    monkeypatch.setattr(peak, "measure_bandwidth", lambda _: 1e9)
+    monkeypatch.setattr(peak, "measure_caches", lambda _: [])
+    job = MeasureRoof(target=discover("cpu"), dtype="float32", also=("bfloat16", "float16", "int8"))
+    roof = jobs.measure_roof(job, lambda: None).roof
+    assert {p.dtype: p.gflops for p in roof.peaks} == {"bfloat16": 200.0, "float16": 100.0, "int8": 400.0}
+    assert roof.peak_gflops == 100.0 and sorted(measured) == ["bfloat16", "float32", "float32", "int8"]
