@@ -51,6 +51,7 @@ from ..ir.stmt import (
     stmt_children,
     walk_stmts,
 )
+from ..ir.text import expr_text
 from .errors import ScheduleError
 
 if TYPE_CHECKING:
@@ -229,7 +230,9 @@ def extent_of(loop: For) -> int:
     if isinstance(loop.extent, Const):
         return int(loop.extent.value)
     raise ScheduleError(
-        "loop `{name}` has the extent {extent!r}, which is not constant", name=loop.var.name, extent=loop.extent
+        "loop `{name}` has the extent `{extent}`, which is not constant",
+        name=loop.var.name,
+        extent=expr_text(loop.extent),
     )
 
 
