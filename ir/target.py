@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from . import dtypes
@@ -130,7 +131,7 @@ class Target(metaclass=_FromText):
         """Whether what is measured on the device sees nothing of what runs on the host's cores meanwhile."""
         return self.cores is None and self.clock == "device" and HOST_MEMORY not in self.features.split()
 
-    @property
+    @cached_property
     def cpu_features(self) -> frozenset[str]:
         """What a CPU has, by LLVM's names."""
         return frozenset(text[1:] for text in self.features.split(",") if text.startswith("+"))

@@ -136,6 +136,26 @@ def test_vectors_meet_what_an_inlined_producer_reads():
     assert value("estimate", other, place__i1="root") == value("estimate", plain, place__i1="root")
 
 
+def test_what_producers_compute_is_counted_by_the_vector():
+    """Of 12 operations 8 are more than a load has: once for a stage, by its lanes, and each time where inlined."""
+    whole, other = 131 * 129 / (127 * 129 * 131), {"source": "stage", "producer": "f"}
+    plain = synthetic.part().anchor.operands
+    (*_, few), busy = plain, dataclasses.replace(plain[2], **other, operations=12)
+    turned = synthetic.operand("", (129, 131), (((1, 1),), ((2, 1),)), "other")
+    sketch, scattered = (
+        altered(operands=(*plain[:2], operand)) for operand in (busy, dataclasses.replace(busy, inlined=turned))
+    )
+    short = altered(operands=(*plain[:2], dataclasses.replace(few, **other, operations=4)))
+    assert value("computed:staged", short) == 0 and value("computed:inlined", short, place__i1="inline") == 0
+    assert value("computed:staged", sketch) == pytest.approx(whole * 8 / 8, rel=1e-4)
+    assert value("computed:staged", scattered) == pytest.approx(whole * 8, rel=1e-4)
+    assert value("computed:staged", sketch, place__i1="inline") == 0
+    assert value("computed:inlined", sketch, place__i1="inline") == pytest.approx(8 * 2 / 8)
+    assert value("computed:inlined", scattered, place__i1="inline") == pytest.approx(8 * 2)
+    assert value("estimate", sketch) < value("estimate", scattered)
+    assert value("estimate", short, place__i1="inline") < value("estimate", sketch, place__i1="inline")
+
+
 def test_unrolled_reduction_steps_are_part_of_the_body():
     """Four steps make the body four times as long and the trips a quarter; loads per multiply-add stay."""
     assert value("body", tile__r0="4") == value("body") + 2
