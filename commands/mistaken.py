@@ -91,12 +91,12 @@ def mistake(error: click.ClickException) -> str:
             if param.required
         ]
         return f"`{command}` needs {' and '.join(needed)}: `{' '.join([command, *needed])}`"
-    return error.format_message() if is_main else _extra_words(error.format_message(), str(context.info_name))
+    return error.format_message() if is_main else _extra_words(error.format_message(), context)
 
 
-def _extra_words(message: str, command: str) -> str:
-    """A message of click's about words that `command` does not take, with the option that was probably meant."""
-    found = EXTRA.search(message)
+def _extra_words(message: str, context: click.Context) -> str:
+    """A message of click's about words that a command does not take, with the option that was probably meant."""
+    command, found = str(context.info_name), EXTRA.search(message)
     if found is None:
         return message
     from ..space.workloads import names
@@ -116,6 +116,8 @@ def _extra_words(message: str, command: str) -> str:
     elif RECORD.fullmatch(word):
         meant = f"--record {word}"
     else:
+        meant = ""
+    if not any(meant.partition(" ")[0] in param.opts for param in context.command.params):
         return f"`{command}` takes no word {word!r} by itself; `{COMMAND} {command} --help` lists its options"
     return f"`{command}` takes no word {word!r} by itself; write `{COMMAND} {command} {meant}`"
 

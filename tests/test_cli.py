@@ -99,6 +99,7 @@ BAD = [
     (["--model", "net.onnx", "--range", "n=1..8"], 2, "ss.compile(FILE, inputs=..., ranges=...)"),
     (["run", "a.onnx", "--input", "x=nx4"], 2, "networks of free sizes are compiled from Python"),
     (["--workload", "matmul", "--likely", "m=4:0.5", "--dry-run"], 2, "--likely is about ranges"),
+    (["workloads", "matmul", "conv2d"], 2, "takes no word 'conv2d' by itself; `stridesmith workloads --help` lists"),
     (["compare", "a.db"], 2, "needs A and B: `stridesmith compare A B`"),
     (["report"], 2, "needs -o FILE.html: `stridesmith report -o FILE.html`"),
     (["--workload", "conv2d", "--interface", "w"], 2, "or NAME=WORD for each"),
