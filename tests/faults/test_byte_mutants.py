@@ -127,12 +127,6 @@ def _saturated(node: Call) -> Expr:
     return Binary("+", node.args[2], Binary("max", Binary("min", alone, high), low))
 
 
-def _beside(value: Expr) -> Expr:
-    """A vector whose lanes are those of the lane before them, and of the last one."""
-    lanes = dtypes.lanes(value.dtype)
-    return Shuffle((value,), tuple(const((lane - 1) % lanes) for lane in range(lanes)))
-
-
 def _sums(loop: For) -> bool:
     """Whether the iterations of a loop add to what the ones before have left, and so count all."""
     updates = [n for n in walk(loop.body) if isinstance(n, Store) and Load(n.buffer, n.indices) in walk(n.value)]
@@ -150,8 +144,10 @@ def mistakes(node: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(node, Store) and isinstance(node.value, Binary) and node.value.op == "-":
         yield "offset not corrected", lambda n: replace(n, value=n.value.a)
         yield "offset added", lambda n: replace(n, value=Binary("+", n.value.a, n.value.b))
-        if isinstance(node.value.b, Load) and dtypes.lanes(node.value.dtype) > 1:  # as of a correction transposed
-            yield "offset of the lanes beside", lambda n: replace(n, value=replace(n.value, b=_beside(n.value.b)))
+        lanes = dtypes.lanes(node.value.dtype)
+        turned = Shuffle((node.value.b,), tuple(const((lane - 1) % lanes) for lane in range(lanes)))
+        if lanes > 1:  # as of a correction that is transposed
+            yield "offset of the lanes beside", lambda n: replace(n, value=replace(n.value, b=turned))
     if isinstance(node, Const) and node.dtype == "int32" and node.value < -(2**30):
         yield "another offset", lambda n: Const(n.value + 1, n.dtype)
     if isinstance(node, Const) and node.dtype == "uint8" and node.value == 114:
