@@ -410,7 +410,7 @@ def report(format_: str | None, **options: Any) -> int:
 @db_option
 @format_option
 def compare(a: str, b: str, race: bool, db: str | None, format_: str | None) -> int:
-    """Say what changed from A to B: databases, logs of `export`, or runs of the database of --db.
+    """Say what changed from A to B: databases, logs of `export`, or runs or records of the database of --db.
 
     A difference counts where noise does not explain it: intervals hold for all tasks together.
     """

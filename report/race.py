@@ -145,8 +145,8 @@ def race(
 
 def notes_of(load: Load | None, waited: Mapping[str, float]) -> Iterator[str]:
     """A sentence for a busy machine, and for each function whose wall time is more than its processor time."""
-    if load is not None and load.told:
-        yield f"{load.told}: what was measured took longer, and says less, than on a quiet machine"
+    if load is not None and load.caveat:
+        yield load.caveat
     for name, times in waited.items():
         if times > MUCH_WAITED:
             yield (
