@@ -17,8 +17,9 @@ and continue where they were; a kernel is neither verified nor guarded, which is
 Each shape has a process of its own, which notes in ``SHAPE.tried`` what it is about to build or to run: one that
 crashes, or hangs for `ALARM_SECONDS`, ends that process, and the next one leaves it out.
 
-Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, and ``avx512-bytes`` the same for the shapes
-of bytes, whose convolutions have the epilogue of quantised networks (`byte_programs.py`); ``opencl`` is the first
+Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set; ``avx512-bytes`` the same for the shapes
+of bytes, whose convolutions have the epilogue of quantised networks (`byte_programs.py`), and ``avx512-bfloat16`` for
+convolutions and products in bfloat16; ``opencl`` is the first
 OpenCL device, or the one of ``--device``, and ``opencl-warps`` one that runs work-items in step, a GPU.  What PoCL
 compiles travels with the kernel, so that timing compiles nothing.
 """
@@ -56,11 +57,15 @@ from stridesmith.ir.target import Target
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
+from stridesmith.space.workloads import workload
 
 HERE = Path(__file__).resolve().parent
 SHAPES = HERE / "calibration.toml"
-ISA = {"avx512": "cpu-avx512", "avx2": "cpu-avx2", "avx512-bytes": "cpu-avx512"}
+ISA = {
+    "avx512": "cpu-avx512", "avx2": "cpu-avx2", "avx512-bytes": "cpu-avx512", "avx512-bfloat16": "cpu-avx512",
+}  # fmt: skip
 OF_BYTES = "-bytes"  # at the end of a target's name: the shapes are those of bytes
+OF_BFLOAT16 = "-bfloat16"  # convolutions and products of float32 shapes, in bfloat16
 SHARES = {"drawn": 0.4, "liked": 0.35, "mutated": 0.25}
 POOL = 400  # candidates of each sketch, of which the estimate likes some
 PARENTS = 12
@@ -77,6 +82,7 @@ PATIENCE_SECONDS = 5.0
 ALARM_SECONDS = 60  # for building a kernel, or for timing it
 LIVES = 10  # processes of a shape that may be ended by what they build or run
 BYTES = ("int8", "uint8")
+SUMS = ("conv2d", "conv2d_bias_act", "depthwise_conv2d", "matmul", "matmul_bias_act")  # of products, as networks have
 Candidate = tuple[int, tuple[int, ...]]  # number of the sketch, and its choices
 Line = dict[str, Any]
 
@@ -98,10 +104,15 @@ def as_class(name: str) -> Target:
 
 
 def entries_of(options: argparse.Namespace) -> tuple[Entry, ...]:
-    """The shapes for a target: those of bytes, each as networks have it, or all others."""
-    wanted = options.target.endswith(OF_BYTES)
-    chosen = (entry for entry in config(SHAPES).entries if (entry.work.dtype in BYTES) == wanted)
-    return tuple(replace(entry, work=requantised(entry.work)) if wanted else entry for entry in chosen)
+    """The shapes for a target: those of bytes, each as networks have it, or all others, of which bfloat16 has sums."""
+    entries = config(SHAPES).entries
+    if options.target.endswith(OF_BYTES):
+        return tuple(replace(e, work=requantised(e.work)) for e in entries if e.work.dtype in BYTES)
+    floats = tuple(entry for entry in entries if entry.work.dtype not in BYTES)
+    if options.target.endswith(OF_BFLOAT16):
+        summed = (entry for entry in floats if entry.work.name in SUMS)
+        return tuple(replace(e, work=workload(e.work.name, **e.work.shape, dtype="bfloat16")) for e in summed)
+    return floats
 
 
 class Shape:
@@ -351,12 +362,13 @@ def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target
             if microseconds == np.inf:
                 continue
             kernel = kernels[position]
-            rows += [(len(timed), block["points"], block["columns"]) for block in kernel["blocks"]]
+            rows += [(len(timed), block["points"], {"products": 1.0, **block["columns"]}) for block in kernel["blocks"]]
             timed.append(Timed(entry.name, microseconds, kernel["origin"]))
     name = f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}"
     machine = Machine(name, float(target.vector_lanes("float32")), float(target.units))
     groups = {entry.name: entry.work.name for entry in entries}
-    found = Calibration.of(machine, groups, timed, rows, COLUMNS[kind])
+    names = (*COLUMNS[kind], *(("products",) if options.target.startswith("avx512-") else ()))
+    found = Calibration.of(machine, groups, timed, rows, names)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.target}.npz"
     if options.add:

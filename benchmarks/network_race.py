@@ -214,6 +214,11 @@ def told(results: list[Row]) -> str:
     return "\n\n".join([*text, *(where_time_goes(row) for row in results if "operators" in row)])
 
 
+def told_of(row: Row) -> str:
+    """Why a network did not race: what went wrong, or what is said of ours."""
+    return row["problem"] or row.get("missing", {}).get("stridesmith:model", "")
+
+
 def table(results: list[Row]) -> str:
     """A line for each network: all times, the ratio to the best peer, and what ours is made of."""
     forms = list(dict.fromkeys(name for row in results for name in row.get("times", {})))
@@ -223,14 +228,15 @@ def table(results: list[Row]) -> str:
         f"|---|{'---:|' * len(forms)}---|---:|---:|---:|---|---:|",
     ]
     for row in results:
-        if "times" not in row:
-            lines.append(f"| {row['model']} | {'| ' * len(forms)}| - | | | {' '.join(row['problem'].split())} | |")
+        if "stridesmith:model" not in row.get("times", {}):
+            lines.append(f"| {row['model']} | {'| ' * len(forms)}| - | | | {' '.join(told_of(row).split())} | |")
             continue
         times = [f"{row['times'][name][0] * 1e-3:.2f}" if name in row["times"] else "-" for name in forms]
-        whole = row["times"]["stridesmith:model"][0]
+        ours = row["times"].get("stridesmith:model")  # not there where it was wrong
+        parts = f"{row['sum_of_parts_us'] / ours[0]:.2f}" if ours else "-"
         lines.append(
             f"| {row['model']} | {' | '.join(times)} | {row['best_peer'] or '-'} | {row['ratio']:.2f} "
-            f"| {row['sum_of_parts_us'] / whole:.2f} | {row['copies']:.1%} | {', '.join(row['fallback']) or '-'} "
+            f"| {parts} | {row['copies']:.1%} | {', '.join(row['fallback']) or '-'} "
             f"| {row['seconds']:.0f} |"
         )
     return "\n".join(lines)

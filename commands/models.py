@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..models.run.report import Row
     from ..models.tuning import Tuned
     from ..search.tasks.task import Roof
+    from ..search.workers.bench import Bench
 
 R = TypeVar("R")
 
@@ -122,12 +123,15 @@ def replay(options: RecordOptions, output: Output) -> int:
 
 def show(options: RecordOptions, view: str | None, as_written: bool, output: Output) -> int:
     """Where the time of a model goes: each operator with its share, layouts, copies, and what fell back."""
+    from ..search.workers.bench import Bench
+
     _refuse(options, (*OTHER_WORK, "record"), view=view, as_written=as_written)
     target = _target(options)
     network = _network(options, target, output)
     model = _model(options, network, target, output)
     with output.working("measuring the device and the model"):
-        roof = _roof(model)
+        with Bench() as bench:
+            roof = roof_of(model, bench)
         measured = _measured(model)
         rows = _alone(lambda: model.report(roof=roof))
     for row in rows:
@@ -241,12 +245,13 @@ def _alone(measure: Callable[[], R]) -> R:
         return measure()
 
 
-def _roof(model: Model) -> Roof | None:
-    from ..search.workers.bench import Bench
+def roof_of(model: Model, bench: Bench) -> Roof | None:
+    """The limits of a model's device, with the peak of each type that its programs are bounded by; None if it fails."""
+    from ..search.tasks.task import peak_dtypes
     from ..search.workers.protocol import MeasureRoof, Roofed
 
-    with Bench() as bench:
-        reply = bench.run(MeasureRoof(target=model.target, dtype="float32"))
+    also = peak_dtypes(kernel.task.work for kernel in model.kernels.values())
+    reply = bench.run(MeasureRoof(target=model.target, dtype="float32", also=also))
     return reply.roof if isinstance(reply, Roofed) else None
 
 

@@ -62,7 +62,7 @@ def run(options: ReportOptions, output: Output) -> int:
         tasks = _tasks(wanted, database, bench, peers, output, notes)
         notes += database.notes
         named = bool(options.db)
-        subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named)
+        subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named, options.script)
         text = page(subject, tasks, model)
     with doing(f"write the report {path}"):
         path.write_text(text, encoding="utf-8")
@@ -145,15 +145,14 @@ def _model(options: ReportOptions, output: Output, bench: Bench) -> ModelReport:
 
     from ..report.models import ModelReport
     from ..search.workers import host_lock
-    from ..search.workers.protocol import MeasureRoof, Roofed
-    from .models import compiled_model
+    from .models import compiled_model, roof_of
 
     model = compiled_model(options, output)
     with output.working("measuring the device and the model"):
-        reply = bench.run(MeasureRoof(target=model.target, dtype="float32"))
+        roof = roof_of(model, bench)
         with host_lock.exclusive():
             measured = statistics.median(model.measure()) * 1e6
-            rows = model.report(roof=reply.roof if isinstance(reply, Roofed) else None)
+            rows = model.report(roof=roof)
     return ModelReport(model, rows, measured, f"{options.command()} --seconds 600")
 
 

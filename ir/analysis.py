@@ -49,6 +49,17 @@ def count_integer_operations(program: PrimFunc | Stmt) -> int:
     return _count(program, _integer_operations)
 
 
+def product_dtype(program: PrimFunc | Stmt) -> str | None:
+    """The narrowest type that holds both factors of a product which is summed; None where nothing adds products.
+
+    It is what bounds the speed of a program: a machine may multiply pairs of bfloat16 and fours of bytes at once, and
+    sum them in 32 bits.
+    """
+    body = program.body if isinstance(program, PrimFunc) else program
+    products = [factors for n in walk(body) if isinstance(n, Store) and len(factors := _added_factors(n)) > 1]
+    return min((max((f.dtype for f in p), key=dtypes.bits) for p in products), key=dtypes.bits, default=None)
+
+
 def count_flops(program: PrimFunc | Stmt) -> int:
     """Floating-point operations of one call: each add, subtract, multiply, divide, min, max and call is one, fma two.
 
@@ -97,12 +108,8 @@ def _spread(body: Stmt) -> _Spread:
 
 def _not_of_zeros(stmt: Stmt, spread: _Spread) -> tuple[Expr, ...]:
     """Conditions without which what a statement adds to a sum is a product with a zero between elements."""
-    if not (isinstance(stmt, Store) and isinstance(stmt.value, Binary) and stmt.value.op == "+"):
-        return ()
-    own = Load(stmt.buffer, stmt.indices)
-    added = [side for side in (stmt.value.a, stmt.value.b) if side != own]
     found: list[Expr] = []
-    for factor in _factors(added[0]) if len(added) == 1 else ():
+    for factor in _added_factors(stmt):
         found += _periodic(factor)
         if isinstance(factor, Load) and factor.buffer in spread:
             indices, periodic = spread[factor.buffer]
@@ -132,6 +139,15 @@ def is_countable(cond: Expr) -> bool:
     """Whether `evaluate` knows all operations of a condition: those of integers, without calls and reads of memory."""
     kinds = (Var, Const, Binary, Not, Select)
     return all(isinstance(n, kinds) and (dtypes.is_int(n.dtype) or dtypes.is_bool(n.dtype)) for n in walk(cond))
+
+
+def _added_factors(stmt: Stmt) -> list[Expr]:
+    """The factors of what a statement adds to an element of a sum, without their casts; none of another statement."""
+    if not (isinstance(stmt, Store) and isinstance(stmt.value, Binary) and stmt.value.op == "+"):
+        return []
+    own = Load(stmt.buffer, stmt.indices)
+    added = [side for side in (stmt.value.a, stmt.value.b) if side != own]
+    return _factors(added[0]) if len(added) == 1 else []
 
 
 def _factors(value: Expr) -> list[Expr]:

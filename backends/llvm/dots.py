@@ -84,7 +84,8 @@ def _in_pieces(out: Builder, row: DotProduct, signs: str, args: list[str], lanes
         return _instruction(out, row, signs, args, lanes)
     result, start = "poison", 0
     while start < lanes:
-        width = next((w for w in widths if w <= lanes - start), widths[-1])
+        # The narrowest that takes all that is left: lanes that nobody reads cost nothing, an instruction more does.
+        width = next((w for w in reversed(widths) if w >= lanes - start), widths[0])
         kept = min(width, lanes - start)
         parts = [_lanes(out, arg, lanes, [start + n if n < kept else -1 for n in range(width)]) for arg in args]
         part = _instruction(out, row, signs, parts, width)

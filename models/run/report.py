@@ -75,7 +75,7 @@ def _row(network: Network, node: Node, kernel: Kernel | None, seconds: float, to
         node.name, node.func.name, seconds * 1e6, share, kernel.origin, record.id if record else "",
         record.latency_us if record else None, lying,
         own + written * moves, moves, task.work.flops / seconds * 1e-9,
-        roof.fraction(task, seconds * 1e6) if roof else None,
+        roof.of(task.work).fraction(task, seconds * 1e6) if roof else None,
     )  # fmt: skip
 
 

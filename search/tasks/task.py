@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -203,16 +203,31 @@ class CacheRoof:
 
 
 @dataclass(frozen=True)
+class TypePeak:
+    """The peak in GFLOP/s of multiply-adds of a type."""
+
+    dtype: str
+    gflops: float
+
+
+@dataclass(frozen=True)
 class Roof:
     """The device's limits: peak in GFLOP/s and memory bandwidth in bytes per second.
 
     `caches` are those of the caches, the smallest first: what stays in one from call to call, as in a measurement and
-    between the operators of a network, comes from there.
+    between the operators of a network, comes from there.  `peaks` has the peaks of types where several were measured,
+    as for a network; `peak_gflops` is that of all others.
     """
 
     peak_gflops: float
     bandwidth: float
     caches: tuple[CacheRoof, ...] = ()
+    peaks: tuple[TypePeak, ...] = ()
+
+    def of(self, work: Workload) -> Roof:
+        """The limits of a program: with the peak of the type that bounds it."""
+        peak = next((p.gflops for p in self.peaks if p.dtype == work.peak_dtype), self.peak_gflops)
+        return replace(self, peak_gflops=peak, peaks=())
 
     def place(self, nbytes: int) -> CacheRoof | None:
         """The cache that holds so many bytes; None for memory."""
@@ -237,6 +252,11 @@ class Roof:
     def fraction(self, task: Task, latency_us: float) -> float:
         """How near a latency is to the roof, 1 at best."""
         return self.seconds(task) / (latency_us * 1e-6)
+
+
+def peak_dtypes(works: Iterable[Workload]) -> tuple[str, ...]:
+    """The types that bound programs, but float32, in order: what a device's limits are asked of `also`."""
+    return tuple(sorted({work.peak_dtype for work in works} - {"float32"}))
 
 
 def caches_of(lists: Iterable[Sequence[float]]) -> tuple[CacheRoof, ...]:

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Protocol
 from ...errors import DeviceLost, StorageError, TemporaryError
 from ...ir.deadline import OutOfTime, until
 from ..records.spool import take_up
+from ..records.status import OF_NOBODY
 from ..records.writer import RecordWriter
-from ..tasks.task import Roof, Task
+from ..tasks.task import Roof, Task, peak_dtypes
 from ..workers import kernel_cache
 from ..workers.protocol import Build, Built, Failed, Measure, MeasureRoof, Roofed, to_text
 from . import clock as clocks
@@ -402,7 +403,7 @@ class Scheduler:
             assert outcome is not None
             if isinstance(outcome, Failed):
                 run.note(f"{run.task.work}: no candidate was valid, and the untuned program failed: {outcome.message}")
-                share.is_given_up = outcome.kind == "infrastructure"
+                share.is_given_up = outcome.kind in OF_NOBODY
                 continue
             record = run.record().measured(outcome.samples, outcome.max_abs_error, "trial")
             share.untuned_us = record.latency_us
@@ -412,8 +413,9 @@ class Scheduler:
         """What the device can do, once: how much there is to gain."""
         self._send(events.Phase(phase="measuring the device's limits"))
         self.executor.until = time.monotonic() + max(self.left(), 0.0)
-        first = self.shares[0].run.task
-        reply = self.executor.measure([MeasureRoof(target=first.target, dtype="float32")])[0]
+        tasks = [share.run.task for share in self.shares]
+        job = MeasureRoof(target=tasks[0].target, dtype="float32", also=peak_dtypes(task.work for task in tasks))
+        reply = self.executor.measure([job])[0]
         self.roof = reply.roof if isinstance(reply, Roofed) else Roof(0.0, 0.0)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -459,7 +461,7 @@ class Scheduler:
     def _keep_facts(self, stopped_by: str) -> None:
         """Store the facts of each task's run; stop at the first that the database refuses."""
         for share in self.shares:
-            share.run.results.roof = self.roof
+            share.run.results.roof = self.roof and self.roof.of(share.run.task.work)
             if share.run.results.closed and not share.run.keep_facts(stopped_by, activities=share.spent):
                 return
 

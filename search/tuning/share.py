@@ -102,7 +102,9 @@ class Share:
             return self.weight * self.hoped_us / FIRST_SECONDS
         if best is None or self.is_exhausted:
             return 0.0
-        floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0  # of memory: what lies in caches may be faster
+        floor = (
+            roof.of(self.run.task.work).seconds(self.run.task) * 1e6 if roof else 0.0
+        )  # of memory: what lies in caches may be faster
         hope = max(best - floor, LEAST_HOPE * best) / (self.turns + self.stored + 2.0)
         recent = sum(self.gains[-2:]) / 2 if len(self.gains) > 1 else hope
         gain = RECENT * recent + (1 - RECENT) * hope

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...errors import DeviceMissing
 from ...ir import dtypes
 from ..records.status import DEVICE_LOST
-from ..tasks.task import CacheRoof, Roof
+from ..tasks.task import CacheRoof, Roof, TypePeak
 from . import selftest
 from .protocol import (
     Alive,
@@ -188,7 +188,7 @@ def prepare(job: Prepare, tick: Tick) -> Done | Failed:
     except MemoryError:
         raise
     except Exception as error:
-        return Failed(status="infrastructure", message=f"no reference result: {type(error).__name__}: {_text(error)}")
+        return Failed(status="no_reference", message=f"no reference result: {type(error).__name__}: {_text(error)}")
     return Done()
 
 
@@ -248,7 +248,12 @@ def measure_roof(job: MeasureRoof, tick: Tick) -> Roofed:
     tick()
     bandwidth, caches = measure_bandwidth(job.target), _caches(job.target)
     tick()
-    return Roofed(roof=Roof(max(before, measure_peak(job.target, dtype)), bandwidth, caches))
+    known = {dtype: max(before, measure_peak(job.target, dtype))}
+    for other in map(_peak_dtype, job.also):
+        tick()
+        known[other] = known.get(other) or measure_peak(job.target, other)
+    peaks = tuple(TypePeak(name, known[_peak_dtype(name)]) for name in job.also)
+    return Roofed(roof=Roof(known[dtype], bandwidth, caches, peaks))
 
 
 def _caches(target: Target) -> tuple[CacheRoof, ...]:

@@ -227,7 +227,7 @@ class Prepare(Job[Done]):
     Of the first sample alone if `first` says so.
     """
 
-    timeout: ClassVar[str] = "infrastructure"
+    timeout: ClassVar[str] = "no_reference"
 
     work: ProgramName
     seed: int
@@ -292,10 +292,11 @@ class Race(Job[Raced]):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureRoof(Job[Roofed]):
-    """Measure the peak for a dtype, and the bandwidth."""
+    """Measure the peak for a dtype, and the bandwidth; and the peaks of other dtypes that are asked `also`."""
 
     target: Target
     dtype: str
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,9 +113,16 @@ class Workload:
         """What a thousand million of its operations in a second are called."""
         return "Gop/s" if self.computes_integers else "GFLOP/s"
 
-    @property
+    @cached_property
     def peak_dtype(self) -> str:
-        """The type whose peak bounds the program: `dtype`, or where it sums integers the smallest that it reads."""
+        """The type whose peak bounds the program: that of factors which are summed, else what it computes in.
+
+        Of integers that are not multiplied it is the smallest type that is read.
+        """
+        from ...ir.analysis import product_dtype
+
+        if found := product_dtype(self.func):
+            return found
         kinds = [b.dtype for b in self.func.buffers if b.name in self.inputs and dtypes.is_int(b.dtype)]
         return min(kinds, key=dtypes.bits) if self.computes_integers and kinds else self.dtype
 

@@ -76,7 +76,7 @@ def test_a_network_of_free_sizes_is_tuned_replayed_and_shown(
         (["--input", "x=nx24", "--input", "x=3x24", "--range", "n=1..2"],
          "--input gives 'x' a shape or a value twice"),
         (["--input", "x=4x24", "--range", "n=1..2"], "no input has the extent n; name it in `inputs`"),
-        (["--input", "x=nx24"], "names among the extents where --range says what they may be, but got 'x=nx24'"),
+        (["--input", "x=nx24"], "but got 'x=nx24'; what names among the extents may be says --range of a search"),
         ([*SIZES, "--precision", "bfloat16"], "--precision does not go with --model and --range"),
         ([*SIZES, "--no-winograd"], "--no-winograd does not go with --model and --range"),
         ([*SIZES, "--likely", "n=1:0.5"], "--likely does not go with --model and --range"),

@@ -1,10 +1,10 @@
 import pytest
 
-from stridesmith.ir.analysis import count_flops
+from stridesmith.ir.analysis import count_flops, product_dtype
 from stridesmith.ir.expr import Buffer, Var, binary, const, if_then_else
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Block, If, Let, PrimFunc, Store, loops
-from stridesmith.space.workloads import workload
+from stridesmith.space.workloads import Workload, workload
 
 MATMUL = """
 @T.prim_func
@@ -82,3 +82,32 @@ def test_a_border_of_zeros_counts() -> None:
     assert workload("conv2d", ci=3, co=4, h=7, w=7, k=3, pad=1).flops == 2 * 3 * 4 * 49 * 9
     border = GATHER.replace("(vo + {p} - vk) % {s} == 0 and ", "").replace(" // {s}", "")
     assert count_flops(parse(border.format(rows=9, k=3, p=1, h=9, most=8))) == 2 * 3 * 4 * 9 * 3
+
+
+@pytest.mark.parametrize(
+    ("work", "dtype"),
+    [
+        (workload("matmul", m=4, n=4, k=4), "float32"),
+        (workload("matmul", m=4, n=4, k=4, dtype="bfloat16"), "bfloat16"),
+        (workload("conv2d", ci=2, co=2, h=4, w=4, k=3, dtype="uint8"), "uint8"),
+        (workload("softmax", rows=4, cols=4), None),
+    ],
+)
+def test_what_is_multiplied_bounds_a_program(work: Workload, dtype: str | None) -> None:
+    assert product_dtype(work.func) == dtype and work.peak_dtype == (dtype or "float32")
+
+
+def test_a_product_with_one_wide_factor_is_wide() -> None:
+    """Weights of bytes that float32 is multiplied with are widened; what is written in another type tells nothing."""
+    text = """
+@T.prim_func
+def f(x: T.Buffer((4, 8), "{of}"), w: T.Buffer((8, 4), "int8"), y: T.Buffer((4, 4), "float32")):
+    for i, j, k in T.grid(4, 4, 8):
+        with T.block("y"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                y[vi, vj] = T.float32(0)
+            y[vi, vj] = y[vi, vj] + T.float32(x[vi, vk]) * T.float32(w[vk, vj])
+"""
+    assert product_dtype(parse(text.format(of="float32"))) == "float32"
+    assert product_dtype(parse(text.format(of="int8"))) == "int8"

@@ -23,6 +23,7 @@ import synthetic_space as synthetic
 from record_makers import make_record
 
 from stridesmith.backends.host_load import Load
+from stridesmith.configs.load import target as described
 from stridesmith.errors import (
     DeviceLost,
     Interrupted,
@@ -39,7 +40,7 @@ from stridesmith.search.records.spool import Spool
 from stridesmith.search.records.status import DEVICE_LOST, FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
-from stridesmith.search.tasks.task import Roof, Task, caches_of, performance
+from stridesmith.search.tasks.task import Roof, Task, TypePeak, caches_of, peak_dtypes, performance
 from stridesmith.search.tuning import budget, loop, race, tuner
 from stridesmith.search.tuning.loop import CLEARLY
 from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
@@ -472,11 +473,11 @@ def test_builds_of_a_run_with_a_time_limit_end_with_it(world: World) -> None:
 
 
 def test_what_the_end_of_a_run_stops_is_no_failure_of_its_candidate(world: World) -> None:
-    """A build that a run with a time limit cut short is kept as a fault of the infrastructure."""
+    """A build that a run with a time limit cut short is kept as one for which there was no time."""
     world.executor.build_faults = {4: Failed(status="build_timeout", message="cut")}
     world.run(seconds=3.0)
     assert world.done["failed"]["build_timeout"] == 0
-    assert world.done["failed"]["infrastructure"] == 1
+    assert world.done["failed"]["out_of_time"] == 1
 
 
 def test_an_interrupt_is_one_also_where_the_database_is_away(world: World) -> None:
@@ -917,6 +918,17 @@ def test_the_roof_is_that_of_the_memory_that_the_data_come_from(
     assert (facts["bandwidth"], facts["cached"]) == (bandwidth, cached)
     assert facts["roofline_fraction"] == pytest.approx(task.bytes_moved / bandwidth / 100e-6)
     assert caches_of(roof.to_lists()) == roof.caches
+
+
+def test_the_roof_of_a_program_has_the_peak_of_the_type_that_it_multiplies() -> None:
+    """As the limits of a network's device know it; of a type that was not measured it is that of all others."""
+    roof = Roof(100.0, 1e12, peaks=(TypePeak("bfloat16", 200.0), TypePeak("uint8", 400.0)))
+    works = [workload("matmul", m=64, n=64, k=64, dtype=dtype) for dtype in ("float32", "bfloat16", "uint8", "int8")]
+    assert [roof.of(work).peak_gflops for work in works] == [100.0, 200.0, 400.0, 100.0]
+    assert peak_dtypes(works) == ("bfloat16", "int8", "uint8")
+    target = described("cpu-avx512")
+    seconds = [roof.of(work).seconds(Task(work, target, interface_of(work))) for work in works[:2]]
+    assert seconds == pytest.approx([2 * 64**3 / 1e11, 2 * 64**3 / 2e11])
 
 
 def test_a_busy_machine_and_more_threads_than_cores_are_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

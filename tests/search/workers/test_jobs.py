@@ -7,15 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stridesmith.backends import samples
+from stridesmith.backends import peak, samples
 from stridesmith.backends.devices import discover
 from stridesmith.backends.samples import Reference, Sample, make_samples
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.search.records.status import KINDS
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.workers import jobs
 from stridesmith.search.workers.bench import Bench
-from stridesmith.search.workers.protocol import Build, Built, Choice, Derive, Done, Failed, Measured, Race, Raced
+from stridesmith.search.workers.protocol import (
+    Build,
+    Built,
+    Choice,
+    Derive,
+    Done,
+    Failed,
+    Measured,
+    MeasureRoof,
+    Prepare,
+    Race,
+    Raced,
+)
 from stridesmith.space.design import space
 from stridesmith.space.workloads import workload
 
@@ -64,6 +77,18 @@ def test_a_sketch_that_is_not_there_is_no_candidates_fault():
     assert "no such sketch" in reply.message
 
 
+def test_a_reference_that_fails_is_no_candidates_fault(monkeypatch: pytest.MonkeyPatch):
+    """What there is to compare with is missing: a kind of its own, and no word against the candidate."""
+
+    def fails(*_: object) -> None:
+        raise ValueError("no numbers")
+
+    monkeypatch.setattr(jobs, "_samples", fails)
+    reply = jobs.run(Prepare(work=task().name, seed=0))
+    assert isinstance(reply, Failed) and reply.status == "no_reference" and not KINDS[reply.kind].teaches
+    assert "no reference result: ValueError: no numbers" in reply.message and Prepare.timeout == "no_reference"
+
+
 def test_a_bench_prepares_what_it_will_need():
     """The worker that derived the space is the one that builds; one that could not builds all the same."""
     job = drawn(task())
@@ -97,3 +122,16 @@ def test_kernels_that_other_data_has_verified_race_on_one_sample(monkeypatch: py
     (only,) = make_samples(of.work.func, of.work.reference, 71, first=True)
     assert only.bounds is None and len(found) == 2
     assert all(np.array_equal(only.expected[name], value) for name, value in found[0].expected.items())
+
+
+def test_the_roof_has_the_peaks_of_types_that_are_asked_also(monkeypatch: pytest.MonkeyPatch):
+    """Each type whose multiply-adds are other instructions is measured once; half floats are summed in float32."""
+    measured: list[str] = []
+    peaks = {"float32": 100.0, "bfloat16": 200.0, "int8": 400.0}
+    monkeypatch.setattr(peak, "measure_peak", lambda _, dtype: (measured.append(dtype), peaks[dtype])[1])
+    monkeypatch.setattr(peak, "measure_bandwidth", lambda _: 1e9)
+    monkeypatch.setattr(peak, "measure_caches", lambda _: [])
+    job = MeasureRoof(target=discover("cpu"), dtype="float32", also=("bfloat16", "float16", "int8"))
+    roof = jobs.measure_roof(job, lambda: None).roof
+    assert {p.dtype: p.gflops for p in roof.peaks} == {"bfloat16": 200.0, "float16": 100.0, "int8": 400.0}
+    assert roof.peak_gflops == 100.0 and sorted(measured) == ["bfloat16", "float32", "float32", "int8"]
