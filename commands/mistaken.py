@@ -75,8 +75,8 @@ def mistake(error: click.ClickException) -> str:
             return f"`{command}` has no option {option!r}, which is one of the search, `{COMMAND} {option} ...`"
         if option == "--ranges":
             return (
-                f"`{command}` has no option {option!r}: a range stands in --shape, as in `--shape m=1..512`, and one of "
-                f"a network in --range"
+                f"`{command}` has no option {option!r}: a range stands in --shape, as in `--shape m=1..512`, and "
+                f"one of a network in --range"
             )
         meant = did_you_mean(option, [each for param in context.command.params for each in param.opts])
         return f"`{command}` has no option {option!r}{meant}; `{command} --help` lists its options"
