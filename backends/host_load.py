@@ -45,6 +45,12 @@ class Load:
             found.append("the processors are slowed down for their heat")
         return " and ".join(found)
 
+    @property
+    def caveat(self) -> str:
+        """The same as a sentence to stand beside what was measured meanwhile; empty on a quiet machine."""
+        told = self.told
+        return f"{told}: what was measured took longer, and says less, than on a quiet machine" if told else ""
+
 
 @dataclass(frozen=True)
 class _Reading:

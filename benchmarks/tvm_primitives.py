@@ -6,7 +6,7 @@ program before and after it, both as text; blocks and loops by their places.  He
 primitive of the same name is called with the same arguments, and what comes out is run beside the program that
 apache-tvm made of it, on the same integers.  A call ends as
 
-    equal       both programs compute the same
+    equal       both programs compute the same, or are one but for names and what `simplify` does
     refused     both refuse the call
     accepted    refused there, and legal here: the program computes what it did before
     stricter    legal there, and refused here
@@ -15,7 +15,8 @@ apache-tvm made of it, on the same integers.  A call ends as
     not run     the programs cannot be run here, or not in time: texts of calls of other libraries, large loops
     different   other results
 
-A table by primitive; with ``--show`` the reasons of all calls that are not equal, refused or accepted.
+A table by primitive, and one by file of tests; with ``--show`` the reasons of all calls that are not equal, refused or
+accepted.
 """
 
 from __future__ import annotations
@@ -27,23 +28,32 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import stridesmith as ss
+from stridesmith.backends.samples import statements
 from stridesmith.errors import ProgramError
 from stridesmith.ir.dtypes import is_float
 from stridesmith.ir.expr import Buffer
 from stridesmith.ir.interpreter.interpret import InterpreterError
+from stridesmith.ir.passes.renaming import canonical
+from stridesmith.ir.ranges import fixed
 from stridesmith.ir.stmt import Block, For, Module, PrimFunc, Stmt, stmt_children
 
 ENDS = ("equal", "refused", "accepted", "stricter", "no such", "not read", "not run", "different")
 GOOD = ENDS[:3]
-SECONDS = 60
-"""For one call."""
+SECONDS = 10
+"""Of processor time for one call."""
+STATEMENTS = 5e6
+"""Of a program that is run."""
+SIZE = 8
+"""What integers that are arguments are."""
 
 RECORDER = """
 import inspect, json, os
@@ -76,12 +86,9 @@ def number(items, node):
 def map_of(function, ranks):
     for rank in ranks:
         try:
-            made, axes = tirx.IndexMap.from_func_with_separators(function, ndim=rank, index_dtype="int32")
+            made = tirx.IndexMap.from_func(function, ndim=rank, index_dtype="int32")
             names = ", ".join(str(v.name) for v in made.initial_indices)
-            results = [str(e) for e in made.final_indices]
-            for k, axis in enumerate(axes):
-                results.insert(int(axis) + k, '"/"')
-            return "lambda " + names + ": [" + ", ".join(results) + "]"
+            return "lambda " + names + ": [" + ", ".join(map(str, made.final_indices)) + "]"
         except Exception as error:
             last = error
     raise ValueError("no map: " + str(last))
@@ -97,7 +104,7 @@ def plain(sch, func, key, value, ranks):
         return [plain(sch, func, key, v, ranks) for v in value]
     if isinstance(value, dict) or type(value).__name__ == "Map":
         return {"dict": {str(k): plain(sch, func, key, v, ranks) for k, v in value.items()}}
-    if isinstance(value, (tirx.IntImm, tirx.FloatImm, tirx.StringImm)):
+    if isinstance(getattr(value, "value", None), (int, float, str)):  # constants of TIR
         return value.value
     if isinstance(value, tirx.IndexMap):
         names = ", ".join(str(v.name) for v in value.initial_indices)
@@ -257,10 +264,14 @@ INTRINSICS: dict[str, str] = {}
 def results(func: PrimFunc, strict: bool) -> dict[int, Any]:
     """What the function leaves in its buffers, by their places, from small integers that their places decide."""
     arrays: list[Any] = []
-    for place, param in enumerate(func.params):
+    shapes = func if all(b.is_fixed for b in func.buffers) else fixed(func, dict.fromkeys(func.integers, SIZE))
+    count = statements(shapes)
+    if count > STATEMENTS:
+        raise NotRun(f"{count:.1e} statements")
+    for place, param in enumerate(shapes.params):
         rng = np.random.default_rng(place)
         if not isinstance(param, Buffer):
-            arrays.append(3)
+            arrays.append(SIZE)
             continue
         numbers = rng.integers(-2, 3, param.shape) if is_float(param.dtype) else rng.integers(0, 3, param.shape)
         arrays.append(numbers.astype(param.dtype))
@@ -272,7 +283,10 @@ def results(func: PrimFunc, strict: bool) -> dict[int, Any]:
 
 
 def compare(ours: PrimFunc, theirs: PrimFunc) -> str:
-    """Why the programs compute something different; empty if they do not."""
+    """Why the programs compute something different; empty if they do not, or are one program but for names."""
+    ours, theirs = (canonical(ss.transform.simplify(replace(f, attrs=()))) for f in (ours, theirs))
+    if ours == theirs:
+        return ""
     try:
         one = results(theirs, strict=True)
         other = results(ours, strict=True)
@@ -310,8 +324,6 @@ def judge(call: Mapping[str, Any]) -> tuple[str, str]:
         return "not read", str(error)
     except NotRun as error:
         return "not run", str(error)
-    except TimeoutError:
-        return "not run", f"more than {SECONDS} s"
     except Exception as error:
         return "different", f"{type(error).__name__}: {error}"
 
@@ -319,8 +331,33 @@ def judge(call: Mapping[str, Any]) -> tuple[str, str]:
 EMPTY = '@T.prim_func\ndef f(A: T.Buffer((1,), "float32")):\n    A[0] = T.float32(0)\n'
 
 
-def _alarm(*_: object) -> None:
-    raise TimeoutError
+class Late(BaseException):
+    """The time of a call is over; nothing that handles exceptions takes it for one of its own."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises Late after `seconds` of processor time, and again each second where a callback of C loses it."""
+
+    def late(*_: object) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def judged(call: Mapping[str, Any], seconds: float = SECONDS) -> tuple[str, str]:
+    """How a call ends within its time, and why."""
+    try:
+        with limited(seconds):
+            return judge(call)
+    except Late:
+        return "not run", f"more than {seconds:g} s of processor time"
 
 
 def main() -> None:
@@ -338,31 +375,57 @@ def main() -> None:
             calls = recorded(chosen.python, chosen.tests, Path(name))
         if chosen.calls is not None:
             chosen.calls.write_text(json.dumps(calls), encoding="utf-8")
-    signal.signal(signal.SIGALRM, _alarm)
-    counts: dict[str, Counter[str]] = {}
-    reasons: Counter[tuple[str, str, str]] = Counter()
-    examples: dict[tuple[str, str, str], str] = {}
-    once: dict[str, tuple[str, str]] = {}
-    for call in calls:
-        if chosen.only not in call["name"]:
-            continue
+    show(calls, [c for c in calls if chosen.only in c["name"]], reasons=chosen.show)
+
+
+def show(calls: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], reasons: bool) -> None:
+    """Judge what is `asked` once each, and print the tables: by file the programs of all calls, too."""
+    ends: dict[str, tuple[str, str]] = {}
+    primitives: dict[str, Counter[str]] = {}
+    files: dict[str, Counter[str]] = {}
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for call in asked:
         key = json.dumps({k: v for k, v in call.items() if k not in ("test", "error")}, sort_keys=True)
-        if key in once:
+        if key in ends:
             continue
-        signal.alarm(SECONDS)
-        once[key] = end, why = judge(call)
-        signal.alarm(0)
-        counts.setdefault(call["name"], Counter())[end] += 1
+        ends[key] = end, why = judged(call)
+        primitives.setdefault(call["name"], Counter())[end] += 1
+        files.setdefault(_file(call), Counter())[end] += 1
+        reason = call["name"], end, re.sub(r"\d+", "N", re.sub(r"`[^`]*`", "`_`", why))[:160]
+        found.setdefault(reason, []).append(f"{call['test'].rpartition('/')[2]}: {why[:400]}")
+    _table("primitive", primitives, {})
+    print()
+    texts: dict[str, dict[str, bool]] = {}
+    for call in calls:
+        for text in (call.get("before"), call.get("after")):
+            if text is not None and text not in texts.setdefault(_file(call), {}):
+                texts[_file(call)][text] = _is_read(text)
+    _table("file", files, {k: f"{sum(v.values())} of {len(v)}" for k, v in texts.items()})
+    for (name, end, _), items in sorted(found.items(), key=lambda item: -len(item[1])) if reasons else ():
         if end not in GOOD:
-            reason = call["name"], end, re.sub(r"\d+", "N", re.sub(r"`[^`]*`", "`_`", why))[:160]
-            reasons[reason] += 1
-            examples.setdefault(reason, f"{call['test'].rpartition('/')[2]}: {why[:400]}")
-    print("| primitive | calls | " + " | ".join(ENDS) + " |\n|---|" + "---:|" * (len(ENDS) + 1))
-    total: Counter[str] = sum(counts.values(), Counter())
-    for primitive, own in (*sorted(counts.items()), ("all", total)):
-        print(f"| {primitive} | {sum(own.values())} | " + " | ".join(str(own[e] or "") for e in ENDS) + " |")
-    for reason, count in reasons.most_common() if chosen.show else ():
-        print(count, *reason[:2], "|", examples[reason])
+            print(len(items), name, end, "|", items[0])
+
+
+def _file(call: Mapping[str, Any]) -> str:
+    name: str = call["test"].partition("::")[0].rpartition("/")[2]
+    return name.removeprefix("test_tir_schedule_").removesuffix(".py")
+
+
+def _is_read(text: str) -> bool:
+    try:
+        with limited(SECONDS):
+            read(text)
+    except (NotRead, Late):
+        return False
+    return True
+
+
+def _table(first: str, counts: Mapping[str, Counter[str]], programs: Mapping[str, str]) -> None:
+    head = [first, *(["programs read"] if programs else []), "calls", *ENDS]
+    print("| " + " | ".join(head) + " |\n|---|" + "---:|" * (len(head) - 1))
+    for name, own in (*sorted(counts.items()), ("all", sum(counts.values(), Counter()))):
+        cells = [name, *([programs.get(name, "")] if programs else []), str(sum(own.values()))]
+        print("| " + " | ".join([*cells, *(str(own[e] or "") for e in ENDS)]) + " |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`stridesmith compare A B`: what changed between two databases, logs or runs, beyond what noise explains."""
+"""`stridesmith compare A B`: what changed between two databases, logs, runs or records, beyond what noise explains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, StridesmithError, UsageError, WrongResult
 from ..files import at_home
+from ..invocation import COMMAND
 from ..search.records.log import read_log
 from .lookup import reading
 from .output import Output, latency, number, percent
@@ -20,6 +21,7 @@ WORDS = {
     "unclear": "unclear",
 }  # fmt: skip
 LOGS = (".jsonl", ".json", ".log")
+MOST_NAMED = 8  # in a message, a choice
 
 
 def run(a: str, b: str, db: str | None, race: bool, output: Output) -> int:
@@ -62,7 +64,7 @@ def _races(a: Source, b: Source, output: Output) -> dict[Key, Races]:
 
 
 def _source(text: str, db: str | None, output: Output) -> Source:
-    """A database, a log, or a run of the database of `--db`."""
+    """A database, a log, or a run or a record of the database of `--db`."""
     from ..report.compare import Source, best_of, key_of
 
     if "://" in text or at_home(text).is_file():
@@ -73,20 +75,28 @@ def _source(text: str, db: str | None, output: Output) -> Source:
     with reading(db, output) as database:
         records = list(database.every())
         names = sorted({record.run for record in records if record.run})
-        matching = [name for name in names if name.startswith(text)]
-        if len(matching) != 1:
-            raise UsageError(_no_run(text, database.name, matching or names, bool(matching)))
-        mine = [record for record in records if record.run == matching[0]]
-        return Source(f"run {matching[0]}", best_of(mine), database.runs())
+        runs = [name for name in names if name.startswith(text)]
+        named = [record for record in records if record.id.startswith(text)]
+        if len(runs) + len(named) != 1:
+            raise UsageError(_not_one(text, database.name, names, runs, named))
+        if not named:
+            mine = [record for record in records if record.run == runs[0]]
+            return Source(f"run {runs[0]}", best_of(mine), database.runs())
+        (record,) = named
+        if not record.ok:
+            raise UsageError(f"record {record.id} is a failed candidate ({record.status}), which took no time")
+        return Source(f"record {record.id}", {key_of(record): record}, database.runs())
 
 
-def _no_run(text: str, name: str, names: list[str], several: bool) -> str:
-    if several:
-        return f"{text!r} begins the names of {len(names)} runs of {name}: {', '.join(names[:8])}"
-    shown = ", ".join(names[-8:]) or "none"
+def _not_one(text: str, name: str, names: list[str], runs: list[str], records: list[Record]) -> str:
+    """Why what was given is neither one run nor one record of the database of this `name`."""
+    if found := [*(f"run {run}" for run in runs), *(f"record {record.id}" for record in records)]:
+        more = ", ..." if len(found) > MOST_NAMED else ""
+        return f"{text!r} begins the names of {len(found)} in {name}: {', '.join(found[:MOST_NAMED])}{more}"
+    shown = ", ".join(names[-MOST_NAMED:]) or "none"
     return (
-        f"{text!r} is no file, no database URL and no run of {name}; its latest runs are {shown}, as the summary of "
-        f"each search says"
+        f"{text!r} is no file, no database URL, and no run or record of {name}; its latest runs are {shown}, and "
+        f"`{COMMAND} best` lists its records"
     )
 
 

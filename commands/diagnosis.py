@@ -24,6 +24,7 @@ RESOURCES = {
     "issue": "instructions issued",
 }  # fmt: skip
 BAR = 24  # characters
+LITTLE_IDLE = 0.02  # of the time of all threads, a choice
 
 
 def show(found: Diagnosis, output: Output) -> None:
@@ -140,7 +141,12 @@ def _work(found: Diagnosis) -> list[tuple[str, str]]:
         ("in local memory of a work-group", memory["shared"]),
         ("in registers", memory["local"]),
     ]
-    shared = [f"{count or 'varying'} iterations of `{name}`" for name, count in found.facts["parallel"]]
+    idle = found.imbalance
+    shared = [
+        f"{count or 'varying'} iterations of `{name}`"
+        + (f" ({percent(idle[name])} of the threads' time is idle)" if idle.get(name, 0.0) > LITTLE_IDLE else "")
+        for name, count in found.facts["parallel"]
+    ]
     threads = f"{', '.join(shared) or 'none'}, on {found.record.device.threads} threads"
     return [
         ("useful", f"{scaled(found.useful_flops, 'FLOP')} in the program as given"),

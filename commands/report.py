@@ -62,7 +62,7 @@ def run(options: ReportOptions, output: Output) -> int:
         tasks = _tasks(wanted, database, bench, peers, output, notes)
         notes += database.notes
         named = bool(options.db)
-        subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named)
+        subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named, options.script)
         text = page(subject, tasks, model)
     with doing(f"write the report {path}"):
         path.write_text(text, encoding="utf-8")

@@ -19,8 +19,11 @@ from .weights import AnyWeights, Weights
 
 NOTHING = -60.0
 """A power of two that counts as nothing."""
-LATER = {"meets": NOTHING, "copied:squares": NOTHING, "widened": 0.0}
-"""Columns that older files lack, and what they hold there: kernels are long, had no squares and multiplied floats."""
+LATER = {
+    "meets": NOTHING, "copied:squares": NOTHING, "widened": 0.0, "computed:inlined": 0.0, "computed:staged": 0.0,
+}  # fmt: skip
+"""Columns that older files lack, and what they hold there: kernels are long, had no squares and multiplied floats that
+are computed with few operations."""
 
 Row = tuple[int, float, Mapping[str, float]]
 """A block that a kernel schedules: the number of the kernel, its points, and its columns by name."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..ir import dtypes
 from ..ir.isa import SIGNS
-from ..space.design.contiguity import interleaved_lanes, square_side
+from ..space.design.contiguity import in_a_row, interleaved_lanes, square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
 from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, DotPacked4, Identity, LayoutFamily, meeting
 from . import lines as lines_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
 LAUNCH_MEETINGS = 8  # of 800 cycles, 2 us: what a launch on several threads takes more (`benchmarks/opencl_calls.py`)
 WAKING_MEETINGS = 100  # the same, 24 us, of a driver whose threads may have to wake up
+FEW_OPERATIONS = 4  # of a producer, which the weights of copies and of inlined loads answer for
 SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
 
 
@@ -94,6 +95,7 @@ class Geometry:
         if dot is not None:  # a step is one of words of 32 bits
             cover = cover.in_steps(dot, self.part.anchor.dot_steps)
             out["products"] = np.full(1, self.target.products_at_once(self.part.anchor.signs), np.float32)
+            out["latency"] = np.full(1, self.target.dot_latency(self.part.anchor.signs), np.float32)
         out["widened"] = np.full(1, dot is None and self.part.anchor.signs in SIGNS, np.float32)
         lane = cover.levels["lane"][self.vec]
         vectors = cover.levels["reg"][self.vec] / lane
@@ -106,6 +108,7 @@ class Geometry:
         loads = {kind: np.zeros(1, np.float32) for kind in LOADS}
         live: list[Vector] = []
         tested: Vector = np.zeros(1, np.float32)
+        computed: Vector = np.zeros(1, np.float32)
         for position, (number, operand) in enumerate(self.inputs):
             access = self._meets(candidates, number)
             elements = self._loaded(cover, operand, access, accumulators * wide, lane)
@@ -115,10 +118,13 @@ class Geometry:
             tested = np.maximum(tested, inlined & (access == CONTIGUOUS) & self._is_tested(operand))
             for kind, here in self._loads(operand, access, elements, elements / lane, inlined).items():
                 loads[kind] = np.asarray(loads[kind] + here, np.float32)
+            values = np.where(access == CONTIGUOUS, elements / lane, elements)
+            computed = computed + np.where(inlined, values * np.float32(_operations(operand)), np.float32(0))
             step = self._values(cover, operand, access, "step")
             live.append(np.where(access == BROADCAST, step, step / lane))
         for kind, count in loads.items():
             out[f"loads:{kind}"] = np.asarray(count / (accumulators * steps), np.float32)
+        out["computed:inlined"] = np.asarray(computed / (accumulators * steps), np.float32)
         registers = np.float32(self.target.registers)
         out["access:out"] = self._meets(candidates, self.operands.index(self.output))
         out["lanes_used"] = np.minimum(lane / self.lanes, 1)
@@ -325,6 +331,7 @@ class Geometry:
         """
         chunks = cover.tiles("chunk", "spatial")
         copied: Columns = {kind: np.zeros(1, np.float32) for kind in ("plain", "squares", "scattered", "far")}
+        computed: Vector = np.zeros(1, np.float32)
         for number, operand in self.inputs:
             place = candidates.place(number)
             staged = candidates.staged(number) & (not operand.is_packed_by_caller)
@@ -333,36 +340,59 @@ class Geometry:
             here = np.where(staged, size * np.where(place == INNER, chunks, ONE), np.float32(0)).astype(np.float32)
             far = 2 * size * np.float32(dtypes.bits(operand.dtype) / 8) > self.target.l2_bytes
             copied["far"] = copied["far"] + np.where(far, here, np.float32(0))
-            kinds = self._kinds_of_copies(cover, candidates, number)
+            kinds, lanes = self._kinds_of_copies(cover, candidates, number)
+            computed = computed + here * np.float32(_operations(operand)) / floats(lanes)
             for kind, name in enumerate(("plain", "squares", "scattered")):
                 copied[name] = copied[name] + np.where(kinds == kind, here, np.float32(0))
         for name, count in copied.items():
             out[f"copied:{name}"] = log2(count / np.float32(self.points))
         total = copied["plain"] + copied["squares"] + copied["scattered"]
         out["copied"] = log2(total / np.float32(self.points))
+        out["computed:staged"] = np.asarray(computed / np.float32(self.points), np.float32)
 
-    def _kinds_of_copies(self, cover: Cover, candidates: Candidates, number: int) -> NDArray[np.intp]:
-        """How an operand is copied: 0 in its own order, 1 by shuffles of vectors, 2 element by element.
+    def _kinds_of_copies(
+        self, cover: Cover, candidates: Candidates, number: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """How an operand is copied: 0 in its own order, 1 by shuffles of vectors, 2 element by element; and the lanes.
 
-        What computes a stage may choose or calculate, which is done element by element.
+        What computes a stage may choose or calculate, which is done in 32 bits, and element by element where its
+        neighbours are not written side by side, nor in the words of a dot product.
         """
         operand, place = self.operands[number], candidates.place(number)
-        kinds = np.zeros(len(candidates.layout(number)), np.intp)
+        kinds, lanes = np.zeros(len(candidates.layout(number)), np.intp), np.ones(1, np.int64)
+        wide = (
+            self.target.vector_lanes("float32")
+            if operand.source == "stage"
+            else self.target.vector_lanes(operand.dtype)
+        )
         for alternative, layout in enumerate(candidates.layouts(number)):
-            if not operand.dims or not layout.scatters(operand):
+            if not operand.dims:
                 continue
             inner, shape = cover.reach(operand, "chunk"), operand.shape
             extents = [np.where(place == INNER, some, all_) for some, all_ in zip(inner, shape, strict=True)]
+            order = layout.order(operand, cover.levels["reg"])
+            if not layout.scatters(operand):
+                run = np.asarray(order[-1].size(extents[order[-1].dim]), np.int64)
+                lanes = np.where(candidates.layout(number) == alternative, in_a_row(run, wide), lanes)
+                continue
             sides = layout.sides(operand, cover.levels["reg"], extents)
             found = np.zeros(1, np.int64)
-            if sides is not None and operand.source == "fixed" and self.target.execution.has_vectors:
+            if sides is not None and self.target.execution.has_vectors:
                 read, written = (np.asarray(side, np.int64) for side in sides)
-                found = square_side(read, written, self.target.vector_lanes(operand.dtype))
-                beside = layout.order(operand, cover.levels["reg"])[-2:-1]
-                if isinstance(layout, DotPacked4) and self.target.kind == "cpu" and beside[0].dim == operand.source_dim:
-                    found = interleaved_lanes(read, self.target.vector_lanes(operand.dtype))
-            kinds = np.where(candidates.layout(number) == alternative, np.where(found > 0, 1, 2), kinds)
-        return kinds
+                if operand.source == "fixed":
+                    found = square_side(read, written, wide)
+                words = isinstance(layout, DotPacked4) and self.target.kind == "cpu"
+                if words and order[-2].dim == operand.source_dim:
+                    found = interleaved_lanes(read, wide)
+            here = candidates.layout(number) == alternative
+            kinds = np.where(here, np.where(found > 0, 1, 2), kinds)
+            lanes = np.where(here, np.maximum(found, 1), lanes)
+        return kinds, lanes
+
+
+def _operations(operand: Operand) -> int:
+    """The operations of a producer beyond those few that loads and copies have anyway."""
+    return max(0, operand.operations - FEW_OPERATIONS)
 
 
 def _held(live: Sequence[Vector]) -> Vector:

@@ -21,9 +21,10 @@ COLUMNS = (
     "loads:broadcast", "loads:contiguous", "loads:shifted", "loads:paired", "loads:strided", "loads:inlined",
     "widened", "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:squares",
     "copied:scattered", "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd",
-    "lanewise", "idle", "meets", "emulated:image", "emulated:local",
+    "lanewise", "idle", "meets", "emulated:image", "emulated:local", "computed:inlined", "computed:staged",
 )  # fmt: skip
-"""The columns that the estimate follows from; `products` as well, where a multiply-add is one of several products."""
+"""The columns that the estimate follows from; `products` as well, where a multiply-add is one of several products, and
+`latency`, how many times as long it waits for the one before."""
 
 
 def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> Vector:
@@ -48,6 +49,7 @@ def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> V
     )  # fmt: skip
     for kind, cost in copies:
         compute = compute + np.exp2(columns[f"copied:{kind}"]) * cost
+    compute = compute + columns["computed:staged"] * w.multiply_add  # an operation takes as long as that
     imitated = columns["emulated:image"] * np.float32(w.octaves_image)
     imitated = imitated + columns["emulated:local"] * np.float32(w.octaves_local)
     meeting = w.meet * np.exp2(columns["meets"])
@@ -56,7 +58,8 @@ def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> V
 
 def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:
     """Cycles of a vector multiply-add in the inner tile."""
-    chained = np.where(trips > 1, w.chain, 1.0) / np.exp2(columns["accumulators"])
+    waiting = w.chain * columns.get("latency", ONE)
+    chained = np.where(trips > 1, waiting, 1.0) / np.exp2(columns["accumulators"])
     loads = (
         ("broadcast", w.load_broadcast), ("contiguous", w.load_contiguous), ("shifted", w.load_shifted),
         ("paired", w.load_paired), ("strided", w.load_strided), ("inlined", w.load_inlined),
@@ -64,7 +67,7 @@ def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:
     loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in loads)
     # Half a vector: where the machine splits whole ones in two, it takes half the time, but one waits as long for it.
     narrowed = columns["lanes_used"] ** -np.log2(w.narrow)
-    multiplying = w.multiply_add + w.widened * columns["widened"]
+    multiplying = w.multiply_add * (1.0 + columns["computed:inlined"]) + w.widened * columns["widened"]
     cycles = np.maximum(np.maximum(multiplying, loading) * narrowed, chained) + w.turn / np.exp2(columns["body"])
     found: Vector = cycles + w.spill * (columns["spill"] > 0) + w.spill_more * columns["spill"]
     return found

@@ -210,9 +210,7 @@ def wanted_by(func: PrimFunc, target: Target) -> Mapping[str, Wanted]:
     found = {name: Wanted() for name in free}
     for anchor in anchors(schedule.func, free):
         for operand in anchor.operands:
-            seen = _parameter(schedule.func, anchor, operand)
-            if seen is not None and seen[0] in found:
-                name, dims = seen
+            for name, dims in _parameters(schedule.func, anchor, operand):
                 found[name] = _both(found[name], _of_operand(schedule.func, anchor, operand, dims, target))
     return found
 
@@ -239,20 +237,27 @@ def _of_operand(func: PrimFunc, anchor: Anchor, operand: Operand, dims: tuple[in
     )
 
 
-def _parameter(func: PrimFunc, anchor: Anchor, operand: Operand) -> tuple[str, tuple[int, ...]] | None:
-    """The parameter that an operand is, and its dimension for each of the operand's; of a sum, what is made of it."""
+def _parameters(func: PrimFunc, anchor: Anchor, operand: Operand) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The parameters that an operand is, each with its dimension for each of the operand's.
+
+    Of a sum that is what is made of it, and of a stage what is read where an element of it is made.
+    """
     rank = len(operand.dims)
     if operand.buffer in func.params:
-        return (operand.buffer.name, tuple(range(rank))) if rank else None
-    if not operand.is_output or not anchor.epilogue:
-        return None
-    block = find_block(func, anchor.epilogue)
-    (store,) = block_stores(block)
-    reads = {n.indices for n in walk(block.body) if isinstance(n, Load) and n.buffer == operand.buffer}
-    (indices,) = reads
-    if store.buffer not in func.params or not set(indices) <= set(store.indices):
-        return None
-    return store.buffer.name, tuple(store.indices.index(i) for i in indices)
+        if rank:
+            yield operand.buffer.name, tuple(range(rank))
+    elif operand.is_output and anchor.epilogue:
+        block = find_block(func, anchor.epilogue)
+        (store,) = block_stores(block)
+        reads = {n.indices for n in walk(block.body) if isinstance(n, Load) and n.buffer == operand.buffer}
+        (indices,) = reads
+        if store.buffer in func.params and set(indices) <= set(store.indices):
+            yield store.buffer.name, tuple(store.indices.index(i) for i in indices)
+    elif operand.source == "stage":
+        (store,) = block_stores(find_block(func, operand.producer))
+        for load in dict.fromkeys(n for n in walk(store.value) if isinstance(n, Load)):
+            if load.buffer in func.params and len(load.indices) == rank and set(load.indices) == set(store.indices):
+                yield load.buffer.name, tuple(load.indices.index(i) for i in store.indices)
 
 
 def _layouts(

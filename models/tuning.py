@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..errors import DeviceLost, Interrupted, NoSchedule, StorageError, StridesmithError, TemporaryError
 from ..ir.deadline import OutOfTime, look, until
 from ..ir.layout.layout import label_of
+from ..ir.markup import table
 from .alternatives import MOST, alternatives, whole_rows
 from .chosen import Chosen, in_layouts, keep, kept
 from .layout_search import LayoutSearch
@@ -71,6 +72,22 @@ class Tuned:
     stopped_by: str
     db: str
     wholes: Mapping[str, float]
+
+    def __repr__(self) -> str:
+        """How fast the model should be, and what that has cost: two lines."""
+        foretold = "" if self.predicted_us is None else f": {self.predicted_us:.4g} us foretold for a call"
+        return f"<Tuned {self.model.network.name}{foretold};\n {self.cost}>"
+
+    @property
+    def cost(self) -> str:
+        """``412 candidates in 60 s, stopped by seconds, in DATABASE``."""
+        return f"{self.trials} candidates in {self.seconds:.0f} s, stopped by {self.stopped_by}, in {self.db}"
+
+    def _repr_html_(self) -> str:
+        wholes = ", ".join(f"{name} {us:.4g} us" for name, us in self.wholes.items())
+        foretold = "" if self.predicted_us is None else f"{self.predicted_us:.4g} us for a call"
+        rows = [("foretold", foretold), ("whole models that raced", wholes), ("cost", self.cost)]
+        return table(f"{self.model.network.name}, tuned", ("", ""), [row for row in rows if row[1]])
 
 
 def tune_network(

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from ..errors import DeviceLost, Interrupted, StorageError, TemporaryError, UsageError
+from ..ir.markup import table
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
 from .capture import Compiled, Left, capture
@@ -42,6 +43,28 @@ class Tuned:
     stopped_by: str
     db: str
     left: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """What runs here and what does not, and what that has cost: two lines."""
+        count = len(self.left)
+        stays = f"; {count} reason{'s' * (count > 1)} why the rest stays with PyTorch, in `left`" if count else ""
+        return f"<Tuned {self.here}{stays};\n {self.cost}>"
+
+    @property
+    def here(self) -> str:
+        """``5 operators in 2 parts of the model``."""
+        counts = (self.operators, "operator"), (self.parts, "part")
+        operators, parts = (f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
+        return f"{operators} in {parts} of the model"
+
+    @property
+    def cost(self) -> str:
+        """``412 candidates in 60 s, stopped by seconds, in DATABASE``."""
+        return f"{self.trials} candidates in {self.seconds:.0f} s, stopped by {self.stopped_by}, in {self.db}"
+
+    def _repr_html_(self) -> str:
+        rows = [("here", self.here), ("cost", self.cost), *(("with PyTorch", why) for why in self.left)]
+        return table("Tuned", ("", ""), rows)
 
 
 def tune(

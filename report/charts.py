@@ -25,7 +25,7 @@ MOST_POINTS = 600
 MOST_DECISIONS = 14  # on one screen
 MOST_RUNS = 12  # on one screen
 ACCENT, FAINT, WARM, COOL = "@accent", "@faint", "@warm", "@cool"
-FAILURE_COLOURS = ["@fail0", "@fail1", "@fail2", "@fail3", "@fail4", "@fail5", "@fail6", "@fail7"]
+FAILURE_COLOURS = ["@fail0", "@fail1", "@fail2", "@fail3", "@fail4", "@fail5", "@fail6", "@fail7", "@fail8", "@fail9"]
 ACTIVITY_COLOURS = ["@act0", "@act1", "@act2", "@act3", "@act4", "@act5", "@act6"]
 
 

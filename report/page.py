@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,8 @@ SKETCH = "which axis runs in vectors, and which one along the rows of the regist
 class Subject:
     """What the page is about: its title, the database that it was made from, notes for the reader.
 
-    `named` says whether commands have to name the database, which the environment does not say.
+    `named` says whether commands have to name the database, which the environment does not say; `script` is the file
+    of the program, where one was named.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Subject:
     notes: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     named: bool = True
+    script: str | None = None
 
 
 def require() -> None:
@@ -78,9 +80,8 @@ def page(subject: Subject, tasks: Sequence[TaskReport], model: ModelReport | Non
         "path": path_shown,
     }  # fmt: skip
     points = max(60, min(charts.MOST_POINTS, MOST_POINTS // max(1, len(tasks))))
-    db = subject.db if subject.named else None
     in_model = model is not None
-    entries = [_entry(task, db, points, in_model) for task in sorted(tasks, key=lambda task: -task.lost_us)]
+    entries = [_entry(task, subject, points, in_model) for task in sorted(tasks, key=lambda task: -task.lost_us)]
     overview = charts.roofline(tasks) if len(tasks) > 1 else None
     shown = None if model is None else model.shown({entry["task"].record.id: entry for entry in entries})
     template, vega = environment.get_template("page.html"), _packed(_vega())
@@ -123,9 +124,13 @@ def _data(
     return _packed(json.dumps({"charts": specs, "bodies": bodies}, separators=(",", ":"), allow_nan=False))
 
 
-def _entry(task: TaskReport, db: str | None, points: int, in_model: bool = False) -> dict[str, Any]:
+def _entry(task: TaskReport, subject: Subject, points: int, in_model: bool = False) -> dict[str, Any]:
     """What the templates show of a task."""
-    command = options_of(task.task.work, task.record.device, task.task.interface, db).command()
+    db = subject.db if subject.named else None
+    asked = options_of(task.task.work, task.record.device, task.task.interface, db)
+    if asked.script and subject.script:
+        asked = replace(asked, script=subject.script)
+    command = asked.command()
     drawn = {
         "search": charts.search_curve(task, points), "decisions": charts.decisions(task),
         "seconds": charts.seconds(task), "roofline": charts.roofline([task]),
@@ -139,6 +144,7 @@ def _entry(task: TaskReport, db: str | None, points: int, in_model: bool = False
         "id": f"t{task.record.id}", "task": task, "findings": found, "why": found[0].short if found else "unknown",
         "charts": {name: spec for name, spec in drawn.items() if spec is not None},
         "foretold": foretold[1] if foretold else "", "command": command,
+        "is_file_unknown": bool(asked.script and not subject.script),
         "show": Options(db=db).command("show") + f" --record {task.record.id}",
         "loop": diagnosis.facts.get("inner_loop") if diagnosis else None,
         "facts": _facts(task), "speedup": task.untuned_us / task.latency_us if task.untuned_us else None,

@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..ir.markup import table
 from ..search.calling.collection import frame
 from ..search.calling.kernel import Kernel, build, from_record
+from ..search.calling.timed import checked_seconds
 from ..search.records.record import Record
 from ..search.workers import host_lock
 from .compare import ALPHA, SIDE_BY_SIDE, SMALL
@@ -117,6 +118,7 @@ def race(
     """
     if not isinstance(entries, Mapping) or len(entries) < 2:
         raise UsageError('race() takes two entries or more by name, as in ss.race({"mine": schedule, "tuned": record})')
+    checked_seconds(seconds)
     made = {name: _made(name, entry, target, interface) for name, entry in entries.items()}
     shapes = {
         name: ", ".join(f"{a.dtype}{list(a.logical_shape)}" for a in kernel.signature)
@@ -145,8 +147,8 @@ def race(
 
 def notes_of(load: Load | None, waited: Mapping[str, float]) -> Iterator[str]:
     """A sentence for a busy machine, and for each function whose wall time is more than its processor time."""
-    if load is not None and load.told:
-        yield f"{load.told}: what was measured took longer, and says less, than on a quiet machine"
+    if load is not None and load.caveat:
+        yield load.caveat
     for name, times in waited.items():
         if times > MUCH_WAITED:
             yield (

@@ -28,7 +28,7 @@ class TaskReport:
     `records` are all candidates in the order in which they were measured, the untuned program left out; `peers` are
     latencies in microseconds of other libraries by name.  `diagnosis` is None where the winner cannot be built here,
     `problem` then says why, and `texts` has what needs no device.  `count` is how often the task is called where it
-    is one of several.
+    is one of several.  `names` are what decisions call axes and operands, each with what it is in the program.
     """
 
     name: str
@@ -43,6 +43,7 @@ class TaskReport:
     pictures: tuple[Picture, ...] = ()
     peers: Mapping[str, float] = field(default_factory=dict)
     count: int = 1
+    names: tuple[tuple[str, str], ...] = ()
 
     @property
     def title(self) -> str:
@@ -133,9 +134,10 @@ def task_report(
     except StridesmithError as error:
         problem = str(error)
         found |= _without_device(record, bench)
+    worth, names = _worth(task, candidates, record.sketch)
     return TaskReport(
-        name or record.workload or "script", record, task, candidates, runs, _worth(task, candidates), diagnosis,
-        problem, found, _pictures(record, task), dict(peers or {}), count,
+        name or record.workload or "script", record, task, candidates, runs, worth, diagnosis, problem, found,
+        _pictures(record, task), dict(peers or {}), count, names,
     )  # fmt: skip
 
 
@@ -147,16 +149,22 @@ def _without_device(record: Record, bench: Workbench) -> dict[str, str]:
     return {key: str(found[key]) for key in ("program", "lowered", "source")}
 
 
-def _worth(task: Task, records: Sequence[Record]) -> tuple[Worth, ...]:
+def _worth(task: Task, records: Sequence[Record], chosen: str) -> tuple[tuple[Worth, ...], tuple[tuple[str, str], ...]]:
+    """What decisions were worth, and what names in them stand for in the sketch that was `chosen`."""
     from ..space.design.space import generate
 
     if not any(record.choice and record.ok for record in records):
-        return ()
+        return (), ()
     try:
         space = generate(task.work.func, task.target, task.interface)
     except (StridesmithError, ValueError):
-        return ()
-    return worth_of(space, records)
+        return (), ()
+    sketch = next((sketch for sketch in space.sketches if sketch.name == chosen), None)
+    if sketch is None:
+        return worth_of(space, records), ()
+    told, several = sketch.describe(), len(sketch.parts) > 1  # names have their anchor where there are several
+    found = [(name, f"{var}, {extent}") for name, (var, extent) in told["axes"].items()] + [*told["operands"].items()]
+    return worth_of(space, records), tuple((n if several else n.rpartition("/")[2], meaning) for n, meaning in found)
 
 
 def _pictures(record: Record, task: Task) -> tuple[Picture, ...]:

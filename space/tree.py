@@ -51,6 +51,7 @@ from ..ir.stmt import (
     stmt_children,
     walk_stmts,
 )
+from ..ir.text import expr_text
 from .errors import ScheduleError
 
 if TYPE_CHECKING:
@@ -206,12 +207,14 @@ def consumers(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
     return tuple(b for b in leaf_blocks(func.body) if b not in writers and reads(b, buffer))
 
 
+@remembered
 def leaf_blocks(stmt: Stmt) -> tuple[Block, ...]:
     """Blocks without blocks inside, in program order."""
     found = [s for s in walk_stmts(stmt) if isinstance(s, Block)]
     return tuple(b for b in found if not any(c is not b and isinstance(c, Block) for c in walk_stmts(b)))
 
 
+@remembered
 def block_stores(block: Block) -> tuple[Store, ...]:
     """Stores of the body, init excluded."""
     return tuple(s for s in walk_stmts(block.body) if isinstance(s, Store))
@@ -227,7 +230,9 @@ def extent_of(loop: For) -> int:
     if isinstance(loop.extent, Const):
         return int(loop.extent.value)
     raise ScheduleError(
-        "loop `{name}` has the extent {extent!r}, which is not constant", name=loop.var.name, extent=loop.extent
+        "loop `{name}` has the extent `{extent}`, which is not constant",
+        name=loop.var.name,
+        extent=expr_text(loop.extent),
     )
 
 

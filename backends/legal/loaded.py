@@ -39,8 +39,8 @@ from ...ir.expr import (
     free_variables,
     substitute,
 )
-from ...ir.functions import MASKED_LOAD, PREFETCH
-from ...ir.node import Node, children, gathered
+from ...ir.functions import DOT_CALLS, MASKED_LOAD, PAIR_CALLS, PREFETCH
+from ...ir.node import Node, children, gathered, walk
 from ...ir.stmt import Allocate, Evaluate, For, If, Let, Stmt, Store, memories_written
 
 Values = tuple[tuple[Var, int], ...]
@@ -90,7 +90,7 @@ class Place(NamedTuple):
 class Effect:
     """What holds after a statement: memories are `written`, and values `loaded` from there on, their bytes by place.
 
-    Only floats count, and not those of register tiles.
+    Only floats count and the words of dot products, which are in vectors as well, and not those of register tiles.
     """
 
     written: set[str] = field(default_factory=set)
@@ -284,9 +284,10 @@ class Effects:
         return known
 
     def _expr(self, expr: Expr, effect: Effect) -> None:
+        words = words_of(expr)
         for load in self._evaluated(expr):
             buffer = _memory_of(load)
-            if buffer is not None and buffer.scope != "local" and dtypes.is_float(load.dtype):
+            if buffer is not None and buffer.scope != "local" and (dtypes.is_float(load.dtype) or load in words):
                 for place, nbytes in self._places(load):
                     effect.load(buffer.memory, place, nbytes)
 
@@ -375,6 +376,14 @@ class Effects:
         """What is the same where its parts and their variables' values are."""
         used = {var for part in parts for var in free_variables(part)}
         return Place((*kind, *parts), tuple([Form(0, ((var, 1),), var) for var in self.nest if var in used]))
+
+
+@gathered
+def words_of(node: Node) -> frozenset[Expr]:
+    """The loads of what dot products multiply."""
+    if not isinstance(node, Call) or node.name not in (*DOT_CALLS, *PAIR_CALLS):
+        return frozenset()
+    return frozenset(n for factor in node.args[:2] for n in walk(factor) if isinstance(n, Load))
 
 
 def is_written_out(loop: For) -> bool:

@@ -9,9 +9,9 @@ LLVM loads an element once for all its uses, and keeps it as long as there are a
 multiply-adds wait for each other; spilling an accumulator is not.  So between two iterations of an unrolled loop that
 updates a tile, where more has been loaded than fits beside it, stands a fence (see `written_out` for OpenCL devices).
 
-What has been loaded is what a code generator knows of memory at that place: floats from memories other than tiles, each
-place once, since the last fence or store to that memory; what is loaded in a side of a condition is known in that side
-alone, what is loaded in a loop until its end.
+What has been loaded is what a code generator knows of memory at that place: floats and words of dot products, from
+memories other than tiles, each place once, since the last fence or store to that memory; what is loaded in a side of a
+condition is known in that side alone, what is loaded in a loop until its end.
 """
 
 from __future__ import annotations

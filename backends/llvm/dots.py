@@ -75,11 +75,7 @@ def _beside(out: Builder, first: str, second: str, lanes: int, chosen: Iterable[
 
 
 def _in_pieces(out: Builder, row: DotProduct, signs: str, args: list[str], lanes: int) -> str:
-    """The dot products of so many words, all of them integers.
-
-    The last piece is one instruction that is wide enough for the rest: its other lanes cost nothing, and narrower ones
-    are several, with shuffles that take accumulators apart and put them together again.
-    """
+    """The dot products of so many words, all of them integers."""
     if lanes == 1:
         args = [out.emit(f"insertelement <4 x i32> poison, i32 {arg}, i64 0") for arg in args]
         return out.emit(f"extractelement <4 x i32> {_instruction(out, row, signs, args, 4)}, i64 0")
@@ -88,7 +84,8 @@ def _in_pieces(out: Builder, row: DotProduct, signs: str, args: list[str], lanes
         return _instruction(out, row, signs, args, lanes)
     result, start = "poison", 0
     while start < lanes:
-        width = min((w for w in widths if w >= lanes - start), default=widths[0])
+        # The narrowest that takes all that is left: lanes that nobody reads cost nothing, an instruction more does.
+        width = next((w for w in reversed(widths) if w >= lanes - start), widths[0])
         kept = min(width, lanes - start)
         parts = [_lanes(out, arg, lanes, [start + n if n < kept else -1 for n in range(width)]) for arg in args]
         part = _instruction(out, row, signs, parts, width)

@@ -85,6 +85,47 @@ def _from_bfloat16(out: Builder, value: str, wide: str) -> str:
 
 
 def _to_bfloat16(out: Builder, value: str, wide: str) -> str:
+    """Round to nearest, ties to even: by the instruction where there is one, else as integers.
+
+    The instruction makes zeros of subnormal numbers, so that vectors which have any are rounded as integers.
+    """
+    count = dtypes.lanes(wide)
+    if count < 4 or count % 4 or not out.module.features >= _ROUNDING:
+        return _rounded_as_integers(out, value, wide)
+    full, half = value_type(wide), value_type(dtypes.with_lanes("int16", count))
+
+    def by_instruction() -> str:
+        rounded = out.emit(f"fptrunc {full} {value} to <{count} x bfloat>")
+        return out.emit(f"bitcast <{count} x bfloat> {rounded} to {half}")
+
+    small = _has_subnormal(out, value, wide)
+    return out.choose(small, lambda: _rounded_as_integers(out, value, wide), by_instruction, half)
+
+
+_ROUNDING = frozenset(("avx512bf16", "avx512vl", "avx512dq"))
+"""What rounds vectors to bfloat16, and finds subnormal numbers in them."""
+_SUBNORMAL = 32
+"""What is asked for of `vfpclassps`."""
+
+
+def _has_subnormal(out: Builder, value: str, wide: str) -> str:
+    """Whether a vector of float32 has a subnormal number in any lane."""
+    count, kind = dtypes.lanes(wide), value_type(wide)
+    width = next(w for w in (16, 8, 4) if count % w == 0)
+    part = f"<{width} x float>"
+    function = out.module.declare(f"llvm.x86.avx512.fpclass.ps.{32 * width}", f"<{width} x i1>", part, "i32 immarg")
+    found = ""
+    for start in range(0, count, width):
+        lanes = ", ".join(f"i32 {start + n}" for n in range(width))
+        piece = value
+        if count > width:
+            piece = out.emit(f"shufflevector {kind} {value}, {kind} poison, <{width} x i32> <{lanes}>")
+        here = out.emit(f"call <{width} x i1> {function}({part} {piece}, i32 {_SUBNORMAL})")
+        found = out.emit(f"or <{width} x i1> {found}, {here}") if found else here
+    return out.emit(f"icmp ne i{width} {out.emit(f'bitcast <{width} x i1> {found} to i{width}')}, 0")
+
+
+def _rounded_as_integers(out: Builder, value: str, wide: str) -> str:
     """Round to nearest, ties to even: add half of the last kept bit's weight, odd ones a little more."""
     count = dtypes.lanes(wide)
     ints = dtypes.with_lanes("int32", count)

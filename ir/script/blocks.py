@@ -180,7 +180,7 @@ class BlockParser(LoopParser):
         start = 0 if lo is None else integer(lo, self.scope, "the start of an axis")
         extent = as_extent(binary("-", as_expr(self.extent(hi, "the extent of an axis")), start))
         dtype = typed_integer(hi) or dtypes.INDEX
-        if not typed_integer(hi) and self.scope.integers != dtypes.INDEX:
+        if not typed_integer(hi) and (isinstance(extent, Expr) or self.scope.integers != dtypes.INDEX):
             dtype = self.exprs.expr(args[1]).dtype
         binding = _less(self.exprs.converted(args[1], dtype, "the binding"), start)
         self._bind_axis(targets[0], header, Iter(Var("", dtype), extent, AXES[kind], binding), start, 1)

@@ -107,7 +107,12 @@ class DeclarationParser:
         return extents
 
     def extent(self, node: ast.expr, what: str) -> Extent:
-        """A number, or an expression of integer parameters; those that have only a type yet are `PrimFunc.sizes`."""
+        """A number, or an expression of integer parameters; those that have only a type yet are `PrimFunc.sizes`.
+
+        An expression may stand in quotes: an annotation can use what is defined behind it.
+        """
+        if self.in_signature and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node = self._unquoted(node, node.value, what)
         names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id not in NAMESPACES]
         for name in names if self.in_signature else ():
             dtype = self.scope.declared.get(name.id, "")
@@ -123,6 +128,15 @@ class DeclarationParser:
         if other is not None:
             raise self.error(node, f"{what} is computed from integer parameters of the function, and `{other}` is none")
         return as_extent(value)
+
+    def _unquoted(self, node: ast.Constant, written: str, what: str) -> ast.expr:
+        try:
+            inside = ast.parse(written.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise self.error(node, f"{what} must be an expression, but got `{show(node)}`") from None
+        for part in ast.walk(inside):
+            ast.copy_location(part, node)
+        return inside
 
     def _dtype_text(self, node: ast.expr | None) -> str:
         if node is None:

@@ -33,7 +33,7 @@ MAX_DEPTH = 128
 
 # CPython opens the named file to quote the line of a syntax error: this one can never be there.
 _NOWHERE = "/dev/null/script"
-_INTEGERS = "integers "  # among what is captured; no name has a space
+_INTEGERS, _SIZES = "integers ", "sizes "  # among what is captured; no name has a space
 
 
 def parse(
@@ -50,7 +50,7 @@ def parse(
     source, tree = _read(text)
     if not is_dtype(integers) or not dtypes.is_int(integers):
         raise ValueError(f"`integers` is a type of integers, but is `{integers}`")
-    captured = {**(given or {}), **_constants(tree, source), _INTEGERS: integers}
+    captured = {**(given or {}), **_constants(tree, source), _INTEGERS: integers, _SIZES: _type_variables(tree)}
     found: dict[str, ast.AST] = {}
     for node in tree.body:
         if _is_function(node) or (isinstance(node, ast.ClassDef) and "ir_module" in _decorators(node)):
@@ -149,6 +149,12 @@ def _constants(tree: ast.Module, source: Source) -> dict[str, Any]:
     return values
 
 
+def _type_variables(tree: ast.Module) -> tuple[str, ...]:
+    """The names of ``n = TypeVar("n")`` at the top level: apache-tvm's spelling of sizes of 64 bits."""
+    assigned = (n for n in tree.body if isinstance(n, ast.Assign) and called(n.value) == "TypeVar")
+    return tuple(target.id for node in assigned for target in node.targets if isinstance(target, ast.Name))
+
+
 def _decorators(node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
     for item in node.decorator_list:
         yield dotted(item.func if isinstance(item, ast.Call) else item)
@@ -209,6 +215,8 @@ class _FunctionParser:
         self.handles: dict[str, ast.arg] = {}
         self.params: dict[str, Buffer | Var | None] = {}
         self.attrs: dict[str, Any] = {}
+        self.suite = [one for item in node.body for one in _apart(item)]
+        self.ahead: set[ast.stmt] = set()  # what was taken before its turn
 
     def parse(self) -> PrimFunc:
         given = self.node.args
@@ -216,12 +224,14 @@ class _FunctionParser:
             raise self.error(self.node, "parameters are plain names with annotations, without defaults or `*`")
         self.stmts.lowered_allocations = _is_lowered(self.node)
         self._attributes()
+        self.scope.declared.update(dict.fromkeys(self.scope.captured.get(_SIZES, ()), dtypes.INDEX))
+        self._sizes_behind()
         args = [arg for arg in (*given.posonlyargs, *given.args) if arg.arg != "self"]
         self.stmts.in_signature = True
         for arg in sorted(args, key=_has_extents):  # which may use scalars that stand behind them
             self._parameter(arg)
         self.params = {arg.arg: self.params[arg.arg] for arg in args}
-        body = self._prologue(self.node.body)
+        body = self._prologue(self.suite)
         self.stmts.in_signature = False
         params = []
         for name, param in self.params.items():
@@ -231,6 +241,16 @@ class _FunctionParser:
         root = self._root(body)
         attrs = tuple((k, v) for k, v in self.attrs.items() if k != "layouts")
         return PrimFunc(self.node.name, tuple(params), root, self._layouts(), attrs)
+
+    def _sizes_behind(self) -> None:
+        """Take ``n = T.int32()`` of the body for an annotation before it that has ``"n"`` among its extents."""
+        notes = [arg.annotation for arg in (*self.node.args.posonlyargs, *self.node.args.args) if arg.annotation]
+        texts = [n.value for note in notes for n in ast.walk(note) if isinstance(n, ast.Constant)]
+        quoted = {word for text in texts if isinstance(text, str) for word in re.findall(r"\w+", text)}
+        for node in self.suite:
+            value, target = getattr(node, "value", None), getattr(node, "targets", [None])[0]
+            if isinstance(value, ast.Call) and isinstance(target, ast.Name) and target.id in quoted:
+                self.ahead |= {node} if self.stmts.declares_variable(target, value) else set()
 
     # ------------------------------------------------------------ attributes
 
@@ -326,7 +346,7 @@ class _FunctionParser:
                 continue
             if isinstance(node, ast.Expr) and isinstance(value, ast.Call) and called(value) == "func_attr":
                 continue
-            if self._renames_handle(node):
+            if node in self.ahead or self._renames_handle(node):
                 continue
             if not isinstance(node, ast.Assign) or not isinstance(value, ast.Call) or not self._early(node, value):
                 return [n for n in body[number:] if not self._late(n)]
@@ -422,6 +442,17 @@ class _FunctionParser:
         own = any(isinstance(s, ast.Assign) and called(s.value).startswith("axis.") for s in node.body)
         own = own or any(isinstance(s, ast.Expr) and called(s.value) == "where" for s in node.body)
         return name == "root" and not own
+
+
+def _apart(node: ast.stmt) -> list[ast.stmt]:
+    """``n, m = T.int32(), T.int32()`` as one assignment for each; anything else as it is."""
+    target, value = getattr(node, "targets", [None])[0], getattr(node, "value", None)
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return [node]
+    if len(target.elts) != len(value.elts) or not all(isinstance(v, ast.Call) for v in value.elts):
+        return [node]
+    pairs = zip(target.elts, value.elts, strict=True)
+    return [ast.copy_location(ast.Assign([own], call), node) for own, call in pairs]
 
 
 def _has_extents(arg: ast.arg) -> bool:

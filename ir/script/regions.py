@@ -25,6 +25,7 @@ import numpy as np
 
 from .. import dtypes
 from ..analysis import evaluate
+from ..arith.simplify import simplify
 from ..expr import (
     TRUE,
     Binary,
@@ -39,6 +40,8 @@ from ..expr import (
     Select,
     Var,
     as_expr,
+    as_index,
+    binary,
     conjuncts,
     const,
 )
@@ -90,6 +93,25 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(expr_text, self.indices)) or '()'}]"
+
+
+def length(begin: Expr, end: Expr) -> Expr:
+    """How many elements a range has.  Of ends in a narrow type modulo its range: both wrap around alike."""
+    narrow = binary("-", end, begin)
+    atoms: dict[Expr, Expr] = {}
+
+    def unlimited(e: Expr) -> Expr:
+        if isinstance(e, Const):
+            return const(int(e.value))
+        if isinstance(e, Binary) and e.op in ("+", "-", "*"):
+            return Binary(e.op, unlimited(e.a), unlimited(e.b))
+        return atoms.setdefault(e, Var(f"{len(atoms)}"))
+
+    found = simplify(Binary("-", unlimited(end), unlimited(begin)))
+    if isinstance(found, Const):
+        return const(dtypes.wrap(int(found.value), narrow.dtype))
+    result: Expr = simplify(as_index(narrow))
+    return result
 
 
 def is_silent(block: Block, declared: Iterable[Declared]) -> bool:

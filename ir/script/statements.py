@@ -11,7 +11,7 @@ from typing import Any
 from ..arith.simplify import simplify
 from ..calls import Pointer, Text
 from ..calls import Region as Touched
-from ..expr import Buffer, Expr, Load, Var, as_index, binary, const
+from ..expr import Buffer, Expr, Load, Var, as_index, const
 from ..stmt import (
     Allocate,
     Assert,
@@ -50,6 +50,7 @@ from ..syntax.words import (
 from ..text import expr_text
 from .blocks import BlockParser, Header
 from .calls import opaque_call, with_regions
+from .regions import length
 
 _WITH = (*BLOCK, *LET, *ALLOCATE, *DECLARE, "attr", "launch_thread", "init")
 
@@ -228,7 +229,7 @@ class StmtParser(BlockParser):
         rank = region.buffer.rank
         if shape is not None:
             extents = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
-            wide = [simplify(as_index(binary("-", end, begin))) for begin, end in region.ranges]
+            wide = [length(begin, end) for begin, end in region.ranges]
             own = [simplify(as_index(self.exprs.expr(e))) for e in extents]
             rank = len(own)
             dropped = wide[: len(wide) - rank]

@@ -4,7 +4,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const paint = (wanted) => { root.dataset.theme = wanted; };
   paint(dark.matches ? "dark" : "light");
-  const failures = ["#8c6d31", "#d62728", "#ff7f0e", "#9467bd", "#e377c2", "#7f3b08", "#17a2b8", "#7f7f7f"];
+  const failures = ["#8c6d31", "#d62728", "#ff7f0e", "#9467bd", "#e377c2", "#7f3b08", "#17a2b8", "#7f7f7f", "#a6a6a6", "#bcbd22"];
   const activities = { light: ["#9aa4b1", "#8a3ea8", "#0b62c4", "#3d8f8b", "#c9a227", "#c2570c", "#cfd6df"],
                        dark: ["#657184", "#d08bea", "#6db0ff", "#5cc2bc", "#e2c04a", "#f2a05c", "#414c5b"] };
 

@@ -16,6 +16,7 @@ their logical shapes: the least that any kernel for it must do and touch.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,6 +76,18 @@ class Diagnosis:
         """Useful FLOPs for each compulsory byte."""
         return self.useful_flops / self.task.bytes_moved
 
+    @property
+    def imbalance(self) -> dict[str, float]:
+        """The share of the threads' time that is idle in each parallel loop, where all of its iterations take alike.
+
+        Loops whose number of iterations varies are left out, and so is the device that has no threads of ours.
+        """
+        if self.record.device.kind != "cpu":
+            return {}
+        threads = self.record.device.threads
+        counts = {name: count for name, count in self.facts["parallel"] if count}
+        return {name: 1 - count / (math.ceil(count / threads) * threads) for name, count in counts.items()}
+
     @cached_property
     def roofline(self) -> dict[str, Any]:
         """Limits in GFLOP/s and bytes per second, and where the record stands below them; None for what is unknown.
@@ -115,6 +128,7 @@ class Diagnosis:
             "useful_flops": self.useful_flops,
             "computed_flops": self.computed_flops,
             "overcompute": self.overcompute,
+            "imbalance": self.imbalance,
             "compulsory_bytes": self.task.bytes_moved,
             "roofline": self.roofline,
             "note": self.note,

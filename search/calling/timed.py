@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ import numpy as np
 
 from ...backends.data import Array
 from ...backends.executable import numpy_dtype
+from ...backends.host_load import look
 from ...backends.timing import measure
+from ...errors import UsageError
 from ...ir import dtypes
 
 if TYPE_CHECKING:
@@ -21,10 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call in `samples`, Python excluded; the median and the middle half of them in microseconds."""
+    """Seconds per call in `samples`, Python excluded; the median and the middle half of them in microseconds.
+
+    `note` says what stood in the way, such as a busy machine; empty on a quiet one.
+    """
 
     samples: tuple[float, ...] = field(repr=False)
     flops: int = 0
+    note: str = ""
 
     @property
     def latency_us(self) -> float:
@@ -45,10 +52,11 @@ class Timing:
         return self.flops / self.latency_us * 1e-3
 
     def __repr__(self) -> str:
-        """The median and its spread."""
+        """The median and its spread, and on a second line what stood in the way."""
         low, high = self.middle_us
         speed = f", {self.gflops:.4g} GFLOP/s" if self.flops else ""
-        return f"<{self.latency_us:.4g} us, half of {len(self.samples)} samples from {low:.4g} to {high:.4g} us{speed}>"
+        told = f"<{self.latency_us:.4g} us, half of {len(self.samples)} samples from {low:.4g} to {high:.4g} us{speed}>"
+        return "\n".join(filter(None, (told, self.note)))
 
 
 def bound(executable: Executable, values: Sequence[Array | None], signature: Sequence[Argument]) -> Bound:
@@ -65,12 +73,21 @@ def bound(executable: Executable, values: Sequence[Array | None], signature: Seq
     return made
 
 
+def checked_seconds(seconds: float) -> float:
+    """How long to measure.  Raises UsageError for what is no number above 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise UsageError(f"`seconds` is how long to measure, a number above 0, but got {seconds!r}")
+    return seconds
+
+
 def time_of(made: Bound, seconds: float, flops: int = 0) -> Timing:
-    """What a bound kernel takes, alone on this host."""
+    """What a bound kernel takes, alone on this host as far as that is ours to say."""
     from ..workers import host_lock
 
+    load = look()
     with host_lock.exclusive():
-        return Timing(tuple(measure(made, made.time(1), seconds)), flops)
+        samples = tuple(measure(made, made.time(1), seconds))
+    return Timing(samples, flops, "" if load is None else load.caveat)
 
 
 def _random(argument: Argument, random: np.random.Generator) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...errors import BadRecord, StridesmithError, TemporaryError, WrongResult
 
 OK = "ok"
+TOO_LATE = "out_of_time"
 DEVICE_LOST = "infrastructure:device"
 """The device did not answer any more, whoever's fault that was."""
 
@@ -38,7 +39,12 @@ KINDS: dict[str, Failure] = {
     "oom": Failure(TemporaryError),
     "wrong": Failure(WrongResult, lasts=True),
     "infrastructure": Failure(StridesmithError, teaches=False, disqualifies=False, of_driver=False),
+    TOO_LATE: Failure(TemporaryError, teaches=False, disqualifies=False, of_driver=False),
+    "no_reference": Failure(StridesmithError, teaches=False, disqualifies=False, of_driver=False),
 }
+OF_NOBODY = tuple(kind for kind, failure in KINDS.items() if not failure.teaches)
+"""Kinds that say nothing of the candidate: something was lost, the run's time was over, nothing was there to compare
+with."""
 FAILURES = tuple(KINDS)
 _STATUS = re.compile(rf"(ok|{'|'.join(FAILURES)})(:[A-Za-z0-9_+-]{{1,24}})?")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,6 +81,13 @@ class Clock:
         if activity != self._activity:
             self._changes.append((activity, now))
         self._activity, self._since = activity, now
+
+    def share_out(self, spent: Mapping[str, float]) -> None:
+        """Count what another clock has counted for its own activities, all of it within the one under way here."""
+        self.enter(self._activity)
+        for activity, seconds in spent.items():
+            self._spent[activity] += seconds
+            self._spent[self._activity] -= seconds
 
     @contextmanager
     def during(self, activity: str) -> Iterator[None]:

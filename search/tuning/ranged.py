@@ -28,7 +28,7 @@ from ...ir.size_ranges import Range
 from ...ir.stmt import PrimFunc
 from ...space.primitives.specialize import within
 from ..records.record import Record
-from ..records.status import FAILURES
+from ..records.status import FAILURES, OK, TOO_LATE, failure_kind
 from ..tasks.task import performance
 from ..workers.protocol import Build, Built, Compiled, Failed, Job, Measured
 from . import events
@@ -52,6 +52,7 @@ TAKEN = 3  # of the fastest schedules of each anchor
 OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
 SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.7  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
+END_SHARE, LEAST_RACE = 0.3, 0.02  # of the time left after the proofs, for what won; seconds of its turns at one size
 
 UNMEASURED = 100.0  # times the slowest schedule at a size, for the program as it is written where others run
 
@@ -116,7 +117,7 @@ class _Search:
     ) -> None:
         self.settings, self.sizes, self.task, self.generate, self.emit = settings, sizes, sizes.task, generate, emit
         self.clock = Clock(settings.start, settings.seconds)
-        self.points, self.trials = sizes.points, 0
+        self.points, self.trials, self.failed = sizes.points, 0, dict.fromkeys(FAILURES, 0)
         limit = settings.seconds
         seconds = RACE_SECONDS if limit is None else min(RACE_SECONDS, RACE_SHARE * limit / len(self.points))
         self.turns = Turns(settings.seed, seconds)
@@ -134,17 +135,21 @@ class _Search:
 
         settings = self.settings
         self.note("measured at " + "; ".join(map(str, self.points)))
+        self.clock.enter("other")  # where no search counts its own
         entries = self._entries(self._searched())
         if not entries:
             raise NoSchedule(f"no schedule of {self.task.work}: none of one shape was proven for all of them")
         with contextlib.closing(self._executor()) as executor, contextlib.closing(Database(settings.db)) as database:
-            executor.until = self.clock.deadline()
+            executor.until = self.clock.deadline(1 - END_SHARE)
             before = database.best(self.task.script, self.task.target, self.task.interface) if settings.resume else None
             self.send(events.Phase(phase=f"racing {len(entries)} schedules at {len(self.points)} sizes"))
             kernels = self._built(executor, [(e.trace(self.sizes.ranges), e.point) for e in entries])
             times = self._times(executor, entries, kernels)
             found = [self._chosen(entries, times), *([before.trace] if before is not None and before.trace else [])]
             executor.until = None  # what was found is verified, however long that takes
+            if self.clock.left is not None:
+                least, share = LEAST_RACE, END_SHARE * max(self.clock.left, 0.0) / len(self.points)
+                self.turns = replace(self.turns, seconds=min(self.turns.seconds, max(least, share)))
             record = self._judged(executor, [trace for trace in found if trace is not None], before)
             database.put_records([record])
             self._done(record, database.name)
@@ -199,9 +204,14 @@ class _Search:
         return found
 
     def _told(self, event: dict[str, Any]) -> None:
-        """Events of a search of one shape, but for its beginning and its end."""
+        """Events of a search of one shape, but for its beginning and its end, which count here."""
         if event["event"] == "trial":
             self.trials += 1
+            if (kind := failure_kind(event["status"])) != OK:
+                self.failed[kind] += 1
+        if event["event"] == "done":
+            self.clock.share_out(event["activities"])
+            self.failed["refused"] += event["failed"]["refused"]  # which are no trials
         if self.emit is not None and event["event"] not in ("start", "done"):
             self.emit(event)
 
@@ -286,7 +296,7 @@ class _Search:
             for number, result in zip(racing, results, strict=True):
                 if isinstance(result, Measured):
                     times[number][point] = statistics.median(result.samples)
-                else:
+                elif result.status != TOO_LATE:  # of which one sentence tells for all sizes
                     self.note(f"{entries[number].of} fails at {point}: {result.status}: {result.message}")
             slowest = max((times[number].get(point, 0.0) for number in racing), default=0.0) or 1.0
             for number in set(inside) - set(racing):
@@ -373,7 +383,7 @@ class _Search:
         self.send(events.Finish(
             **self.task.identity(), **{**told, "gflops": self.sizes.gflops(record.latency_us)},
             latency_us=record.latency_us, low_us=low, high_us=high, search_us=None, busy=None, baseline_us=None,
-            trials=self.trials, failed=dict.fromkeys(FAILURES, 0), duplicates=0, seconds=self.clock.seconds,
+            trials=self.trials, failed=self.failed, duplicates=0, seconds=self.clock.seconds,
             activities=self.clock.spent, stopped_by="seconds" if self.settings.seconds is not None else "trials",
             sampler=self.settings.sampler, seed=self.settings.seed, verified=record.verified,
             max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},

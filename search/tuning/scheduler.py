@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from ...errors import DeviceLost, StorageError, TemporaryError
 from ...ir.deadline import OutOfTime, until
 from ..records.spool import take_up
+from ..records.status import OF_NOBODY
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task, peak_dtypes
 from ..workers import kernel_cache
@@ -402,7 +403,7 @@ class Scheduler:
             assert outcome is not None
             if isinstance(outcome, Failed):
                 run.note(f"{run.task.work}: no candidate was valid, and the untuned program failed: {outcome.message}")
-                share.is_given_up = outcome.kind == "infrastructure"
+                share.is_given_up = outcome.kind in OF_NOBODY
                 continue
             record = run.record().measured(outcome.samples, outcome.max_abs_error, "trial")
             share.untuned_us = record.latency_us

@@ -24,6 +24,7 @@ from ...errors import ToolMissing
 from ...ir.deadline import OutOfTime, until
 from ..candidates.search_space import RUN, SKETCH, Candidate, Key, SearchSpace
 from ..records.record import Foretold
+from ..records.status import OF_NOBODY
 
 if TYPE_CHECKING:
     import optuna
@@ -146,7 +147,7 @@ class Study:
     def seed_records(self, records: Iterable[Record]) -> int:
         """Add what is stored as finished trials, which teach and are not asked again; returns how many fitted.
 
-        Records of another space version or of unknown sketches are left out, and so are infrastructure faults, and what
+        Records of another space version or of unknown sketches are left out, and so are faults of nobody's, and what
         was imported and has not been verified here.
         """
         import optuna
@@ -154,7 +155,7 @@ class Study:
         added = 0
         for record in records:
             key = self.search_space.stored(record)
-            if key is None or key in self._seen or record.failure == "infrastructure":
+            if key is None or key in self._seen or record.failure in OF_NOBODY:
                 continue
             if record.imported and not record.verified:
                 continue  # a stranger's word

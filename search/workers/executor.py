@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors import TemporaryError
+from ..records.status import OF_NOBODY
 from .actor_pool import ActorPool
 from .bench import Limits
 from .local_pool import LocalPool
@@ -34,7 +35,7 @@ LOOK_SECONDS = 0.05  # between two looks
 UP_SECONDS = 5.0  # how long builders that are still starting here are waited for once the first one lives
 WAITING_SHARE = 0.25  # of what is left of a run, in which nothing is measured while a private Ray starts
 NO_NODE = Failed(status="infrastructure", message="Ray has no node that runs our actors")
-TOO_LATE = Failed(status="infrastructure", message="the time of the run was over")
+TOO_LATE = Failed(status="out_of_time", message="the time of the run was over")
 
 
 class Executor(Protocol):
@@ -42,7 +43,7 @@ class Executor(Protocol):
 
     Jobs may be made while others are under way: those of builds as early as possible, each measurement when it is
     its turn.  After `until` (`time.monotonic`) nothing is waited for: what has no reply then fails as
-    ``infrastructure``.  `notes` are sentences for the user.  What is done when goes to the `timeline`, if there is one.
+    ``out_of_time``.  `notes` are sentences for the user.  What is done when goes to the `timeline`, if there is one.
     """
 
     until: float | None
@@ -358,7 +359,7 @@ class _Batch(Generic[R]):
             lane = "measuring" if self.kind == "measure" else f"builder {actor.number}"
             facts = facts_of(self.jobs[index], reply)
             self.timeline.add(actor.node, lane, type(self.jobs[index]).__name__, since, time.monotonic(), **facts)
-        if isinstance(reply, Failed) and reply.kind == "infrastructure":
+        if isinstance(reply, Failed) and reply.kind in OF_NOBODY:
             self.losses[index] += 1
             if self.losses[index] <= RETRIES:
                 self.queue.appendleft(index)

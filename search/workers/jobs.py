@@ -188,7 +188,7 @@ def prepare(job: Prepare, tick: Tick) -> Done | Failed:
     except MemoryError:
         raise
     except Exception as error:
-        return Failed(status="infrastructure", message=f"no reference result: {type(error).__name__}: {_text(error)}")
+        return Failed(status="no_reference", message=f"no reference result: {type(error).__name__}: {_text(error)}")
     return Done()
 
 

@@ -227,7 +227,7 @@ class Prepare(Job[Done]):
     Of the first sample alone if `first` says so.
     """
 
-    timeout: ClassVar[str] = "infrastructure"
+    timeout: ClassVar[str] = "no_reference"
 
     work: ProgramName
     seed: int

@@ -50,6 +50,8 @@ def is_interleaved(func: PrimFunc, block: str, read: str, side: str, count: int)
     )
 
 
+LEAST_LANES = 4
+"""Lanes of the shortest vector of numbers of less than 32 bits."""
 LEAST_SQUARE = 4
 """Elements of a square's side from which on it is worth being transposed as vectors."""
 MANY = 4
@@ -77,6 +79,12 @@ def interleaved_lanes(read: int | NDArray[np.int64], lanes: int) -> NDArray[np.i
     many = np.exp2(np.floor(np.log2(np.maximum(extent // MANY, 1)))).astype(np.int64)
     found = np.minimum(np.maximum(extent & -extent, many), lanes)
     return np.where(found >= LEAST_SQUARE, found, np.int64(0))
+
+
+def in_a_row(extent: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
+    """Lanes of the vectors in which a block goes along a row: of a short row those of a power of two that fits."""
+    found = np.minimum(np.exp2(np.floor(np.log2(np.maximum(extent, 1)))).astype(np.int64), lanes)
+    return np.where(found >= LEAST_LANES, found, np.int64(1))
 
 
 def _steps(func: PrimFunc, block: str, loop: str) -> tuple[list[int | None], list[int | None]]:

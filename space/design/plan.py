@@ -171,7 +171,10 @@ class Plan:
 
     def tile_layout(self, block: str, reach: list[int], vec_dim: int) -> Layout:
         """``[i // T, ..., i % T]`` of what a block writes, with room for `reach`: vectors of a tile are contiguous."""
-        tile, shape = self.cover(self.structure.vec), write_buffer(find_block(self.sch.func, block), 0).shape
+        tile, shape = (
+            self.cover(self.structure.vec),
+            write_buffer(self.sch.func, find_block(self.sch.func, block), 0).shape,
+        )
         rest = [Dim(k) for k in range(len(shape)) if k != vec_dim]
         dims = [Dim(vec_dim, "block", tile), *rest, Dim(vec_dim, "inner", tile)]
         return Layout.of_dims(shape, dims, reach=reach, pad_value="undef")

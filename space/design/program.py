@@ -32,7 +32,7 @@ from ...ir.expr import (
 from ...ir.isa import PAIRS, dot_steps
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
-from ...ir.node import Node, children, walk
+from ...ir.node import Node, children, remembered, walk
 from ...ir.stmt import Block, For, PrimFunc, Store, path_to, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
@@ -70,7 +70,8 @@ class Operand:
     `tested` are the dimensions along which a producer chooses its value by a condition, as padding does; `padded` says
     that a parameter's own layout has padding, of which a copy is not known to be data.  `is_streamed` says that
     no call finds a constant in the second cache.  `inlined` is what is read in its place where the producer is inlined:
-    the producer's largest input, None where it has none or reads it otherwise than linearly in the axes.
+    the producer's largest input, None where it has none or reads it otherwise than linearly in the axes.  `operations`
+    are those that the producer makes an element of that input's with.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Operand:
     padded: bool = False
     is_streamed: bool = False
     inlined: Operand | None = None
+    operations: int = 0
 
     @property
     def dtype(self) -> str:
@@ -275,6 +277,7 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
     return found
 
 
+@remembered
 def is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
@@ -363,8 +366,9 @@ def _anchor(
         padded = (layout := func.layout_of(load.buffer.name)) is not None and layout.pad_value is not None
         streamed = source == "constant" and interface.get(load.buffer.name) == "streamed"
         inlined = _read_inlined(func, producer, load, axes) if producer else None
-        tested = _tested(func, producer)
-        operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=inlined))
+        tested, operations = _tested(func, producer), _operations(func, producer) if producer else 0
+        operand = replace(operand, padded=padded, is_streamed=streamed)
+        operands.append(replace(operand, tested=tested, inlined=inlined, operations=operations))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     signs = _signs(value) if op == "+" and len(factors) == 2 else ""
@@ -539,6 +543,23 @@ def _tested(func: PrimFunc, producer: str) -> tuple[int, ...]:
         return ()
     (store,) = block_stores(find_block(func, producer))
     return tuple(dim for dim, index in enumerate(store.indices) if index in used)
+
+
+def _operations(func: PrimFunc, producer: str) -> int:
+    """The operations of a producer's value that depend on its largest input; a choice is none."""
+    (store,) = block_stores(find_block(func, producer))
+    inputs = _loads_in_order(store.value)
+
+    def counted(value: Expr) -> tuple[int, bool]:
+        """The operations below and at an expression, and whether it depends on the input."""
+        if isinstance(value, Load):
+            return 0, value.buffer == inputs[0].buffer
+        chooses = isinstance(value, Call) and value.name == "if_then_else"
+        parts = [counted(c) for c in tuple(children(value))[chooses:] if isinstance(c, Expr)]
+        depends = any(below for _, below in parts)
+        return sum(count for count, _ in parts) + (depends and not chooses), depends
+
+    return counted(store.value)[0] if inputs else 0
 
 
 def product_factors(value: Expr) -> list[Expr]:

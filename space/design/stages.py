@@ -13,15 +13,13 @@ from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import block_stores, extent_of, find_block, find_loop
-from .contiguity import interleaved_lanes, is_contiguous, is_interleaved, is_transposed, square_side
+from .contiguity import LEAST_LANES, interleaved_lanes, is_contiguous, is_interleaved, is_transposed, square_side
 from .program import Axis
 
 WORD = 32
 """Bits of what the steps of a dot product fill."""
 ENOUGH = 16
 """Iterations that threads share, from which on one of them need not be shared itself: its places take divisions."""
-LEAST_LANES = 4
-"""Lanes of the shortest vector of numbers of less than 32 bits."""
 STAGE_ITEMS = 64
 """Work-items of a group for an element-wise block in a nest of its own, on a device other than a CPU."""
 

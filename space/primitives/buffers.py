@@ -24,4 +24,4 @@ def buffer_of(func: PrimFunc, block: str, buffer: Any) -> Buffer:
     if not isinstance(buffer, (list, tuple)) or len(buffer) != 2 or buffer[0] not in ("read", "write"):
         raise ScheduleError('`buffer` is a name, or ("read" | "write", index), but got {buffer}', buffer=buffer)
     side, index = buffer
-    return owner(func, read_buffer(target, index) if side == "read" else write_buffer(target, index))
+    return owner(func, read_buffer(func, target, index) if side == "read" else write_buffer(func, target, index))

@@ -16,8 +16,10 @@ from ...ir.expr import Buffer, Extent, Load, as_expr, reads_memory
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers, views
 from ...ir.stmt import (
+    Allocate,
     Assume,
     Block,
+    Declare,
     Evaluate,
     PrimFunc,
     Seq,
@@ -69,7 +71,7 @@ def cache_read(func: PrimFunc, block: str, read_buffer_index: int | str, storage
     by dots.  Returns the block that copies, or the outermost loop where it is bare.
     """
     reader = find_block(func, block)
-    source = _named_buffer(func, reader, read_buffer_index)
+    source = _outer_buffer(func, reader, read_buffer_index, written=False)
     check_no_views(func, source, "1")
     check_scope(storage_scope, "4")
     cache, name = cache_buffer(func, source, source.extents, storage_scope)
@@ -156,7 +158,7 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
     outermost loop is returned.
     """
     writer = find_block(func, block)
-    target = _named_buffer(func, writer, write_buffer_index, written=True)
+    target = _outer_buffer(func, writer, write_buffer_index, written=True)
     check_no_views(func, target, "1")
     check_scope(storage_scope, "6")
     cache, name = cache_buffer(func, target, target.extents, storage_scope)
@@ -272,7 +274,7 @@ def set_scope(func: PrimFunc, block: str, buffer_index: int | str, storage_scope
     check_scope(storage_scope, "2")
     found = find_block(func, block)
     if isinstance(buffer_index, int):
-        buffer = write_buffer(found, buffer_index)
+        buffer = write_buffer(func, found, buffer_index)
     else:
         buffer = _named_buffer(
             func, found, buffer_index, written=buffer_index in {b.name for b in written_buffers(found)}
@@ -285,10 +287,19 @@ def set_scope(func: PrimFunc, block: str, buffer_index: int | str, storage_scope
     return func, None
 
 
+def _outer_buffer(func: PrimFunc, block: Block, given: int | str, written: bool) -> Buffer:
+    """A buffer that the block reads (or writes), and that exists around it.  Raises ScheduleError (1)."""
+    buffer = _named_buffer(func, block, given, written)
+    if buffer in _own_memory(func, block):
+        raise ScheduleError("(1) `{buffer}` is allocated in block `{block}`, and a copy stands outside of it",
+                            hint="give a block inside", buffer=buffer.name, block=block.name)  # fmt: skip
+    return buffer
+
+
 def _named_buffer(func: PrimFunc, block: Block, given: int | str, written: bool = False) -> Buffer:
     """A buffer that the block reads (or writes), by its place or its name."""
     if isinstance(given, int):
-        return write_buffer(block, given) if written else read_buffer(block, given)
+        return write_buffer(func, block, given) if written else read_buffer(func, block, given)
     touched = written_buffers(block) if written else read_buffers(block)
     for buffer in touched:
         if buffer.name == given:
@@ -300,16 +311,25 @@ def _named_buffer(func: PrimFunc, block: Block, given: int | str, written: bool 
     )  # fmt: skip
 
 
-def read_buffer(block: Block, index: int) -> Buffer:
+def read_buffer(func: PrimFunc, block: Block, index: int) -> Buffer:
     """The index-th buffer that a block reads and does not write."""
-    written = {s.buffer for s in block_stores(block)}
+    written = {s.buffer for s in block_stores(block)} | _own_memory(func, block)
     found = [b for b in read_buffers(block.body) if b not in written]
     return _pick(found, index, block, "reads")
 
 
-def write_buffer(block: Block, index: int) -> Buffer:
+def write_buffer(func: PrimFunc, block: Block, index: int) -> Buffer:
     """The index-th buffer that a block writes."""
-    return _pick(list(dict.fromkeys(s.buffer for s in block_stores(block))), index, block, "writes")
+    own = _own_memory(func, block)
+    return _pick([b for b in dict.fromkeys(s.buffer for s in block_stores(block)) if b not in own], index, block,
+                 "writes")  # fmt: skip
+
+
+def _own_memory(func: PrimFunc, block: Block) -> set[Buffer]:
+    """The buffers that exist at or below a block only; what the root block allocates is the function's."""
+    inner = {b for n in walk(block.body) if isinstance(n, Block) for b in n.allocs}
+    inner |= {n.buffer for n in walk(block.body) if isinstance(n, (Allocate, Declare))}
+    return inner if block is func.body else inner.union(block.allocs)
 
 
 def _pick(found: Sequence[Buffer], index: int, block: Block, verb: str) -> Buffer:

@@ -47,6 +47,7 @@ from ...ir.stmt import (
     span_of,
     stores,
 )
+from ...ir.text import expr_text
 from ...ir.verify.init import init_fault
 from ...ir.verify.undef import has_undef
 from ..errors import ScheduleError
@@ -460,8 +461,8 @@ def _check_first_point_stays(part: _Part) -> None:
         plain = all(isinstance(term, Var) and factor > 0 for term, factor in terms.items())
         if not plain or not spatial.isdisjoint(free_variables(item.binding)):
             raise ScheduleError(
-                "(6) block `{block}` would reduce along {binding!r}, whose first point may come later",
-                block=block.name, binding=item.binding,
+                "(6) block `{block}` would reduce along `{binding}`, whose first point may come later",
+                block=block.name, binding=expr_text(item.binding),
             )  # fmt: skip
 
 

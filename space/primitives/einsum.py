@@ -6,7 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Buffer, Const, Expr, Extent, Load, Var, all_of, as_expr, binary, const, if_then_else
+from ...ir.expr import (
+    TRUE,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Var,
+    all_of,
+    as_expr,
+    binary,
+    const,
+    if_then_else,
+    in_type,
+)
 from ...ir.extents import as_extent
 from ...ir.node import walk
 from ...ir.passes.overcompute import overcompute
@@ -145,8 +159,8 @@ def _copy(func: PrimFunc, source: Buffer, target: Buffer, read: Sequence[Extent]
 def _wider(stmt: Stmt, block: Block, new: Block, wider: Mapping[Expr, tuple[Extent, Extent]]) -> Stmt:
     """The nest with `new` for the block, in loops that are wider, under a condition that leaves out what is added."""
     if stmt is block:
-        added = [binary("<", loop, as_expr(limit, loop)) for loop, (_, limit) in wider.items()]
+        added = [binary("<", loop, in_type(as_expr(limit, loop), loop.dtype)) for loop, (_, limit) in wider.items()]
         return replace(new, predicate=all_of(added))
     if isinstance(stmt, For) and stmt.var in wider:
-        stmt = replace(stmt, extent=as_expr(wider[stmt.var][0], stmt.var))
+        stmt = replace(stmt, extent=in_type(as_expr(wider[stmt.var][0], stmt.var), stmt.var.dtype))
     return map_children(stmt, lambda child: _wider(child, block, new, wider))

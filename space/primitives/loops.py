@@ -20,8 +20,10 @@ from ...ir.expr import (
     Var,
     all_of,
     as_expr,
+    as_index,
     binary,
     can_fail,
+    in_type,
     reads_memory,
 )
 from ...ir.extents import as_extent
@@ -104,20 +106,21 @@ def _split_open(func: PrimFunc, target: For, extent: Expr, factors: Sequence[int
     new_vars = _parts(func, target, len(factors))
     sizes: list[Extent] = [first, *inner]
     index: Expr = new_vars[0]
+    place = as_index(index)  # also of the last tile's end, beyond what a narrow type holds
     for var, size in zip(new_vars[1:], inner, strict=True):
-        index = index * size + var
+        index, place = index * size + var, place * size + as_index(var)
     bounds = {v: here.facts.within(size) for v, size in zip(new_vars, sizes, strict=True)}
     body = substitute_loops(target.body, {target.var: index}, {**enclosing_bounds(func, target), **bounds})
     whole = outermost is None and here.implies(binary("==", extent % tile, 0))
     if not whole:
-        body = guard(body, binary("<", index, extent))
+        body = guard(body, binary("<", place, extent))
     return _rebuilt(func, target, new_vars, sizes, body)
 
 
 def _rebuilt(func: PrimFunc, target: For, new_vars: Sequence[Var], sizes: Sequence[Extent], body: Stmt) -> Result:
     """The function with loops over `body` in the place of `target`, and their names."""
     for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
-        body = For(var, as_expr(size, var), body)
+        body = For(var, in_type(as_expr(size, var), var.dtype), body)
     assert isinstance(body, For)
     body = replace(body, annotations=target.annotations)
     return with_stmt(func, target, body), [v.name for v in new_vars]
@@ -174,7 +177,7 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
         count = as_extent(start(func).simplify(first * as_expr(prod(extents))))
     last = prod(map(_counted, extents)) - 1 if isinstance(count, int) else span_of(count)[1]
     body = substitute_loops(chain[-1].body, mapping, {**enclosing_bounds(func, chain[0]), var: (0, last)})
-    return with_stmt(func, chain[0], For(var, as_expr(count, var), body)), name
+    return with_stmt(func, chain[0], For(var, in_type(as_expr(count, var), var.dtype), body)), name
 
 
 def _counted_inside(func: PrimFunc, loop: For) -> int:

@@ -12,7 +12,7 @@ from ...ir.arith.simplify import simplify
 from ...ir.arith.widening import narrow_index
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
-from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, as_index, binary, conjuncts, reads_memory, substitute
+from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, as_index, binary, conjuncts, in_type, reads_memory, substitute
 from ...ir.layout.index_map import IndexMap
 from ...ir.node import children, walk
 from ...ir.stmt import (
@@ -168,7 +168,7 @@ def _new_nest(
     narrow: dict[Var, Expr] = {x: narrow_index(value, x.dtype, known) for x, value in inverse.items()}
     body = guard(substitute_loops(nest.body, narrow, known), cond)
     for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
-        body = For(var, as_expr(size, var), body)
+        body = For(var, in_type(as_expr(size, var), var.dtype), body)
     assert isinstance(body, For)
     return replace(body, annotations=nest.loops[0].annotations)
 

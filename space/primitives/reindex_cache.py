@@ -55,7 +55,7 @@ def reindex_cache_read(
     Source: apache/tvm pull request 14161.
     """
     reader = find_block(func, block)
-    source = read_buffer(reader, read_buffer_index)
+    source = read_buffer(func, reader, read_buffer_index)
     check_no_views(func, source, "1")
     check_scope(storage_scope, "10")
     plan = reindexing(func, reader, source, index_map, storage_scope, physical_shape)
@@ -112,7 +112,7 @@ def reindex_cache_write(
     Returns the block that copies back.  Source: apache/tvm pull request 14161.
     """
     writer = find_block(func, block)
-    target = write_buffer(writer, write_buffer_index)
+    target = write_buffer(func, writer, write_buffer_index)
     check_no_views(func, target, "1")
     check_scope(storage_scope, "10")
     plan = reindexing(func, writer, target, index_map, storage_scope, physical_shape)

@@ -20,7 +20,7 @@ def storage_align(func: PrimFunc, block: str, buffer_index: int, axis: int, fact
     Conditions: (1) `factor` is positive, and `axis` a dimension of the buffer; (2) the buffer is
     allocated in the function; (3) some extent of the next axis gives such a stride.
     """
-    buffer = write_buffer(find_block(func, block), buffer_index)
+    buffer = write_buffer(func, find_block(func, block), buffer_index)
     rank = buffer.rank
     if factor < 1 or not -rank <= axis < rank:
         raise ScheduleError("(1) `factor` must be positive and `axis` in [{low}, {rank}), but got {factor} and {axis}",

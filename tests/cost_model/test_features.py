@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import synthetic_space as synthetic
 
+from stridesmith.cost_model import prior
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
+from stridesmith.cost_model.weights import Weights, classes
 from stridesmith.space.design.program import Axis
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
@@ -132,6 +134,26 @@ def test_vectors_meet_what_an_inlined_producer_reads():
     assert value("loads:inlined", other, place__i1="inline") == 8 * value("loads:inlined", plain, place__i1="inline")
     assert value("estimate", other, place__i1="inline") > value("estimate", plain, place__i1="inline") + 1
     assert value("estimate", other, place__i1="root") == value("estimate", plain, place__i1="root")
+
+
+def test_what_producers_compute_is_counted_by_the_vector():
+    """Of 12 operations 8 are more than a load has: once for a stage, by its lanes, and each time where inlined."""
+    whole, other = 131 * 129 / (127 * 129 * 131), {"source": "stage", "producer": "f"}
+    plain = synthetic.part().anchor.operands
+    (*_, few), busy = plain, dataclasses.replace(plain[2], **other, operations=12)
+    turned = synthetic.operand("", (129, 131), (((1, 1),), ((2, 1),)), "other")
+    sketch, scattered = (
+        altered(operands=(*plain[:2], operand)) for operand in (busy, dataclasses.replace(busy, inlined=turned))
+    )
+    short = altered(operands=(*plain[:2], dataclasses.replace(few, **other, operations=4)))
+    assert value("computed:staged", short) == 0 and value("computed:inlined", short, place__i1="inline") == 0
+    assert value("computed:staged", sketch) == pytest.approx(whole * 8 / 8, rel=1e-4)
+    assert value("computed:staged", scattered) == pytest.approx(whole * 8, rel=1e-4)
+    assert value("computed:staged", sketch, place__i1="inline") == 0
+    assert value("computed:inlined", sketch, place__i1="inline") == pytest.approx(8 * 2 / 8)
+    assert value("computed:inlined", scattered, place__i1="inline") == pytest.approx(8 * 2)
+    assert value("estimate", sketch) < value("estimate", scattered)
+    assert value("estimate", short, place__i1="inline") < value("estimate", sketch, place__i1="inline")
 
 
 def test_unrolled_reduction_steps_are_part_of_the_body():
@@ -296,6 +318,24 @@ def test_the_estimate_prefers_a_sound_register_tile():
     assert good < value(ESTIMATE, tile__s0="14", tile__s1="4x8")
     assert good < value(ESTIMATE, boundary__s1="branch")
     assert good < value(ESTIMATE, tile__s1="1x4")
+
+
+def test_a_pair_of_bfloat16_waits_longer_for_the_one_before_than_a_multiply_add():
+    """Few accumulators cost half as much again with `vdpbf16ps`, many the same; bytes wait as floats do."""
+    columns = {name: np.zeros(1, np.float32) for name in prior.COLUMNS} | {"lanes_used": np.ones(1, np.float32)}
+    columns |= {"reduce_trips": np.full(1, 20, np.float32), "products": np.full(1, 2, np.float32)}
+    columns |= {f"traffic:{cache}": np.full(1, -40, np.float32) for cache in ("l1", "l2", "l3")}
+    columns |= {f"copied:{kind}": np.full(1, -40, np.float32) for kind in ("plain", "squares", "scattered", "far")}
+    columns |= {"meets": np.full(1, -40, np.float32), "body": np.full(1, 6, np.float32)}
+    weights = classes()["avx512"].weights
+    assert isinstance(weights, Weights)
+    plain, longer = ({**columns, "latency": np.full(1, waits, np.float32)} for waits in (1.0, 1.5))
+    for accumulators, factor in ((4, 1.5), (24, 1.0)):
+        given = {"accumulators": np.log2([accumulators]).astype(np.float32)}
+        costs = [2.0 ** prior.estimate(each | given, 16, weights)[0] for each in (longer, plain)]
+        assert costs[0] / costs[1] == pytest.approx(factor, rel=0.02)
+    target = dataclasses.replace(synthetic.TARGET, features="+avx512bf16,+avx512vl,+avx512vnni")
+    assert (target.dot_latency("bf"), target.dot_latency("us"), synthetic.TARGET.dot_latency("bf")) == (1.5, 1.0, 1.0)
 
 
 def test_a_population_of_the_wrong_width_is_refused():

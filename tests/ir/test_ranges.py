@@ -61,6 +61,49 @@ def test_scalars_may_stand_behind_the_buffers_that_use_them() -> None:
     assert array.all()
 
 
+SIZED = """
+@T.prim_func
+def f(A: T.Buffer((n, 4), "float32")):
+    {}for i, j in T.grid(n, 4):
+        A[i, j] = 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'n = TypeVar("n")\n' + SIZED.format(""),
+        SIZED.replace("((n,", '(("n",').format("n = T.int64()\n    "),
+        SIZED.replace("((n,", '(("n",').format("T.func_attr({'tir.noalias': True})\n    n = T.int64()\n    "),
+        SIZED.replace("((n,", '(("n",').format("k, n = T.int32(), T.int64()\n    "),
+        SIZED.replace("((n,", '((" n ",').format('"""A docstring."""\n    n = T.int64()\n    '),
+    ],
+)
+def test_sizes_of_signatures_are_those_of_handles(text: str) -> None:
+    """apache-tvm 0.27 prints sizes as type variables, or in quotes where Python does not know them yet."""
+    handle = SIZED.replace('A: T.Buffer((n, 4), "float32")', "a: T.handle").format(
+        'n = T.int64()\n    A = T.match_buffer(a, (n, 4), "float32")\n    '
+    )
+    func = ss.parse(text)
+    assert isinstance(func, ss.PrimFunc)
+    assert ss.parse(func.script()) == func
+    assert func.params == ss.parse(handle).params  # type: ignore[union-attr]
+    assert func.body == ss.parse(handle).body  # type: ignore[union-attr]
+    array = np.zeros((3, 4), np.float32)
+    ss.interpret(func, array)
+    assert array.all()
+
+
+@pytest.mark.parametrize(
+    ("extent", "sentence"),
+    [('"n +"', "an extent of `A` must be an expression"), ('"n"', "must be a constant integer, but got `n`")],
+)
+def test_quoted_extents_that_mean_nothing_are_refused(extent: str, sentence: str) -> None:
+    with pytest.raises(ss.ScriptError) as caught:
+        ss.parse(SIZED.replace("((n,", f"(({extent},").format(""))
+    assert sentence in str(caught.value)
+
+
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 2), (17, 3)])
 def test_the_interpreter_takes_extents_from_arrays_and_scalars(n: int, m: int) -> None:
     """What a program computes is what the program of fixed shapes computes that its values make."""

@@ -428,6 +428,8 @@ def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
     found = tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
     assert set(found.wholes) >= {"agreed"} and len(found.wholes) > 1
+    assert repr(found).count("\n") == 1 and repr(found).startswith(f"<Tuned {network.name}: ")
+    assert f"{found.trials} candidates in {found.seconds:.0f} s" in repr(found) and "agreed" in found._repr_html_()
     given = drawn(network)
     for name, array in computed(network, given).items():
         np.testing.assert_array_equal(found.model(given)[name], array)

@@ -11,6 +11,7 @@ from stridesmith.models import layout_search, tuning
 from stridesmith.models.alternatives import alternatives, whole_rows
 from stridesmith.models.chosen import Chosen, in_layouts
 from stridesmith.models.costs import Alternatives
+from stridesmith.models.fusion import fused
 from stridesmith.models.layout_search import LayoutSearch
 from stridesmith.models.network import Network, Operator
 from stridesmith.models.run.kernels import Kernel
@@ -20,6 +21,7 @@ from stridesmith.models.views import sharing_of
 from stridesmith.search.tuning.clock import Clock
 from stridesmith.search.workers.protocol import Build, Built
 from stridesmith.search.workers.spread import build_here
+from stridesmith.space.tree import leaf_blocks
 
 CPU = discover("cpu", 2)
 LAST = Layout.ordered((1, 2, 2, 2), (0, 2, 3, 1)).dims
@@ -123,3 +125,13 @@ def test_a_rule_that_reaches_a_part_of_the_tensors_costs_what_it_moves() -> None
     rules = [prefers for form, prefers in guide._rules() if form == LAST]
     assert guide._moved_us(guide.tables.as_given) == 0
     assert guide._moved_us(guide.tables.under_rule(rules[0])) > 0
+
+
+def test_what_a_stage_reads_may_lie_as_the_stage_would_like() -> None:
+    """A product of values that a convolution makes of each element first: the image has the orders of any other."""
+    make = Maker()
+    x = make.input(1, 16, 6, 6)
+    network = fused(make.network(_conv(make, make.map("T.exp({0} * T.float32(0.5))", x), 24)), CPU)
+    (node,) = network.nodes
+    assert isinstance(node, Operator) and "exp" in str(leaf_blocks(node.func.body)[0].body)
+    assert [k.label for k in alternatives(network, CPU)[x][:2]] == ["0123", "0231"]

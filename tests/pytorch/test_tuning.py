@@ -37,6 +37,18 @@ def halves() -> Any:
     return Model()
 
 
+def test_what_a_run_gives_prints_as_two_lines() -> None:
+    """How much of the model runs here, and what that has cost; why the rest does not is a table's."""
+    found = ss.torch.Tuned(2, 5, 412, 60.2, "seconds", "best.db", ("sort has no program",))
+    assert repr(found) == (
+        "<Tuned 5 operators in 2 parts of the model; 1 reason why the rest stays with PyTorch, in `left`;\n"
+        " 412 candidates in 60 s, stopped by seconds, in best.db>"
+    )
+    assert "<td>with PyTorch</td><td>sort has no program</td>" in found._repr_html_()
+    whole = ss.torch.Tuned(1, 2, 4, 1.0, "trials", "best.db", ())
+    assert repr(whole).startswith("<Tuned 2 operators in 1 part of the model;")
+
+
 def test_the_parts_of_a_model_are_tuned_as_one() -> None:
     """Networks of all parts become one, which computes what each does."""
     torch._dynamo.reset()

@@ -212,6 +212,27 @@ def test_runs_and_logs_are_compared(two: tuple[str, str], tmp_path: Path, capsys
     assert json.loads(capsys.readouterr().out.splitlines()[0])["verdict"] == "slower"
 
 
+def test_records_are_compared_by_what_lists_print(two: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Any record by the beginning of its id, against another record or whatever else; a failed one took no time."""
+    with Database(two[0]) as database:
+        slow = next(record for record in database.every() if "slower" in record.script)
+        other = slow.changed(id="f" * 16, samples=[s * 1.5 for s in slow.samples], latency_us=slow.latency_us * 1.5)
+        failed = slow.changed(id="e" * 16).failed("wrong", "an element")
+        database.put_records([other, failed])
+    assert main(["compare", slow.id, other.id[:8], "--db", two[0], "--format", "json"]) == 0
+    task, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (task["a_record"], task["b_record"], task["verdict"]) == (slow.id, other.id, "slower")
+    assert (last["a"], last["b"]) == (f"record {slow.id}", f"record {other.id}")
+    assert main(["compare", slow.id, two[1], "--db", two[0], "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["verdict"] == "slower"
+    for text, sentence in (
+        ("e" * 16, "record eeeeeeeeeeeeeeee is a failed candidate (wrong), which took no time"),
+        ("", "begins the names of"), ("zz", "no run or record of"),
+    ):  # fmt: skip
+        assert main(["compare", text, slow.id, "--db", two[0]]) == 2
+        assert sentence in " ".join(capsys.readouterr().err.split())
+
+
 def test_only_verified_records_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a log as in a database, a faster record that nobody verified stays out."""
     told = (raced(100.0), raced(1.0).changed(verified=False))

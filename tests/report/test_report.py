@@ -178,7 +178,7 @@ def test_commands_name_the_database_where_the_environment_does_not(
     """What is pasted acts on the same records, and on the same device."""
     monkeypatch.setattr(pages, "_vega", lambda: "window.vegaEmbed=1;")
     for named, words in ((True, " --db best.db"), (False, "")):
-        entry = pages._entry(task, "best.db" if named else None, 60)
+        entry = pages._entry(task, pages.Subject("x", "best.db", named=named), 60)
         assert entry["show"] == f"stridesmith show{words} --record {task.record.id}"
         assert entry["command"].endswith(words) and ("--db" in entry["command"]) == named
         page = pages.page(pages.Subject("one", "best.db", named=named), [task])
@@ -324,6 +324,35 @@ def test_what_limits_a_kernel_comes_first(task: TaskReport, changed: dict[str, A
     found = [item for item in findings(slow, "stridesmith --workload x") if item.short not in rest]
     assert found[0].short == first and found[0].evidence and found[0].action
     assert found[-1].short == "searched briefly" and "stridesmith --workload x --trials 256" in found[-1].action
+
+
+def test_threads_that_wait_are_told_where_that_is_known(task: TaskReport) -> None:
+    """Three iterations on two threads leave one idle for half of its time; a number that varies says nothing."""
+    assert task.diagnosis is not None and task.record.device.threads == 2
+    parallel = [("i", 3), ("j", 4), ("k", None)]
+    found = replace(task.diagnosis, facts=facts(parallel=parallel)).imbalance
+    assert found == {"i": 0.25, "j": 0.0}
+
+
+def test_names_in_decisions_are_explained(task: TaskReport, html: str) -> None:
+    """``s0`` is an axis of the program and ``i1`` a buffer."""
+    names = dict(task.names)
+    assert names["s0"] == "vi, 12" and names["s1"] == "vj, 20" and names["i1"] == "a"
+    assert "<code>i1</code> is <code>a</code>" in json.loads(unpacked(html, "data"))["bodies"][f"t{task.record.id}"]
+
+
+def test_a_script_has_the_path_that_was_given(tmp_path: Path, db: Path) -> None:
+    """Where a file was named, commands name it; else it is said that it is not known."""
+    path, page = tmp_path / "mine.py", tmp_path / "page.html"
+    path.write_text(WORK.script, encoding="utf-8")
+    with Database(db, read_only=True) as given, Database(tmp_path / "own.db") as own:
+        own.put_records([r.changed(workload="", params={}) for r in given.every()])
+    for words, has in ((["--script", str(path)], True), ([], False)):
+        page.unlink(missing_ok=True)
+        assert main(["report", *words, "--threads", "2", "--db", str(tmp_path / "own.db"), "-o", str(page),
+                     "--format", "json"]) == 0  # fmt: skip
+        body = "".join(json.loads(unpacked(page.read_text(encoding="utf-8"), "data"))["bodies"].values())
+        assert (f"--script {path}" in body) is has and ("FILE.py is the file of the program" in body) is not has
 
 
 def test_what_is_fused_is_not_to_be_fused(task: TaskReport) -> None:

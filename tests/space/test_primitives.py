@@ -290,6 +290,43 @@ def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
         schedule(text.format(first="T.evaluate(0)", value="C[i] + A[i]")).cache_write("update", 0, "local")
 
 
+INSIDE = """@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    for o in range(2):
+        with T.block("scope"):
+            vo = T.axis.spatial(2, o)
+            S = T.alloc_buffer((4,), "float32")
+            for i in range(4):
+                with T.block("make"):
+                    vi = T.axis.spatial(4, i)
+                    S[vi] = A[vo * 4 + vi]
+            for j in range(4):
+                with T.block("use"):
+                    vj = T.axis.spatial(4, j)
+                    C[vo * 4 + vj] = S[vj] + A[vo * 4 + vj]
+"""
+
+
+def test_what_a_block_allocates_is_not_among_what_it_reads_and_writes() -> None:
+    """Places count the buffers around a block; what is inside exists nowhere else, and has its caches there."""
+    one = schedule(INSIDE)
+    assert one.cache_write("scope", 0, "local") == schedule(INSIDE).cache_write("scope", "C", "local") == "C_local"
+    assert one.cache_read("scope", 0, "local") == "A_local"
+    verify(one.func)
+    for call in (lambda s: s.cache_write("scope", "S", "local"), lambda s: s.cache_read("scope", "S", "local")):
+        with pytest.raises(ScheduleError, match=r"\(1\) `S` is allocated in block `scope`.*; give a block inside"):
+            call(schedule(INSIDE))
+    two = schedule(INSIDE)
+    two.cache_write("make", 0, "local")
+    two.cache_read("use", "S", "shared")
+    arrays = [np.arange(8, dtype=np.float32), np.zeros(8, np.float32)]
+    for sch in (one, two):
+        verify(sch.func)
+        interpret(sch.func, *arrays)
+        assert (arrays[1] == 2 * arrays[0]).all()
+        arrays[1][...] = 0
+
+
 def test_reverse_compute_inline_takes_whole_stores_that_are_read() -> None:
     """Conditions (2) and (5): the writer is one store, and what it stores is what the block reads."""
     several = """@T.prim_func

@@ -91,6 +91,22 @@ def test_products_of_all_shapes(name: str) -> None:
     assert sch.trace.replay(program(MATMUL)).func == sch.func
 
 
+NARROW = [k for k in PRODUCTS if not k.startswith(("fuse", "bind"))]
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_products_in_loops_of_a_narrow_type(name: str) -> None:
+    """As apache-tvm writes them: sizes and loops of int32, whose tiles count in int32 too."""
+    text = MATMUL.replace("T.int64", "T.int32")
+    func = ss.parse(text, integers="int32")
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func)
+    PRODUCTS[name](sch)
+    assert ss.parse(sch.func.script()) == sch.func and ss.parse(sch.func.script("tvm"), integers="int32") == sch.func
+    for n, m in ((1, 1), (5, 2), (17, 3)):
+        product(sch.func, n, m)
+
+
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -161,8 +177,8 @@ def test_a_factor_that_divides_needs_no_condition() -> None:
         (lambda s: s.split(loops(s)[0], [8, None]), "(3) the extent `n` of loop `i` is an expression"),
         (lambda s: s.split(loops(s)[0], [4, 8]), "(2) the product of the factors [4, 8] is 32, and nothing says"),
         (lambda s: s.fuse(*loops(s)[:2]), "(3) the extent `m * 4` of the inner loop `j` is an expression"),
-        (lambda s: s.vectorize(loops(s)[0]), "loop `i` has the extent n, which is not constant"),
-        (lambda s: s.unroll(loops(s)[0]), "loop `i` has the extent n, which is not constant"),
+        (lambda s: s.vectorize(loops(s)[0]), "loop `i` has the extent `n`, which is not constant"),
+        (lambda s: s.unroll(loops(s)[0]), "loop `i` has the extent `n`, which is not constant"),
         (lambda s: s.parallel(loops(s)[2]), "iteration"),
         (lambda s: s.transform_layout("C", "A", lambda i, j: [j, i]), "(8) the extents of the parameter `A`"),
         (lambda s: (s.cache_read("C", 0, "global"), s.transform_layout("C", "A_global", lambda i, j: [i // 2, j])),

@@ -34,9 +34,12 @@ def may_overcompute(anchor: Anchor, axis: int) -> bool:
 
 
 def may_mask(site: Site, axis: int) -> bool:
-    """Whether lanes along an axis can be masked: those of vectors over parts of the result that may be ragged."""
-    operands = site.anchor.operands
-    vectors = axis == site.structure.vec and not site.structure.factored and site.lanes > 1
+    """Whether lanes along an axis can be masked: those of vectors over parts of the result that may be ragged.
+
+    The words of a dot product are several elements, of which no lane of a mask is one.
+    """
+    operands, structure = site.anchor.operands, site.structure
+    vectors = axis == structure.vec and not structure.factored and structure.dot is None and site.lanes > 1
     return vectors and site.anchor.axes[axis].extent > 1 and all(site.target.has_masks(o.dtype) for o in operands)
 
 

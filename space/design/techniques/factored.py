@@ -61,7 +61,7 @@ def _sum_parts(plan: Plan) -> None:
 
 def _make_room(plan: Plan) -> None:
     """Give the parts room for the rows beyond the result's that are computed as well."""
-    parts = write_buffer(find_block(plan.sch.func, plan.block), 0)
+    parts = write_buffer(plan.sch.func, find_block(plan.sch.func, plan.block), 0)
     rows = plan.rounded_shape()
     shape = (*rows, *parts.shape[len(rows) :])
     if shape != parts.shape:

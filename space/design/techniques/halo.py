@@ -24,7 +24,7 @@ from ....ir.arith.intervals import nothing_known
 from ....ir.expr import Call, Const, Load
 from ....ir.layout.layout import Dim, Layout
 from ....ir.node import walk
-from ....ir.stmt import Block
+from ....ir.stmt import Block, PrimFunc
 from ...errors import ScheduleError
 from ...primitives.cache import read_buffer
 from ...schedule import Schedule
@@ -80,15 +80,15 @@ def _move(sch: Schedule, block: str, load: Load, outside: Const, constants: froz
     if load.buffer.name in constants and load.buffer in sch.func.params and len(readers) == 1:
         sch.transform_layout(block, load.buffer.name, layout)
     else:
-        copy = sch.cache_read(block, _position(find_block(sch.func, block), load), "global")
+        copy = sch.cache_read(block, _position(sch.func, find_block(sch.func, block), load), "global")
         sch.transform_layout(copy, ["write", 0], layout, rewrite_loops=True)
     sch.remove_branching_through_overcompute(block)
 
 
-def _position(block: Block, load: Load) -> int:
+def _position(func: PrimFunc, block: Block, load: Load) -> int:
     """The number of a load's buffer among those that a block reads."""
     position = 0
-    while read_buffer(block, position) != load.buffer:
+    while read_buffer(func, block, position) != load.buffer:
         position += 1
     return position
 

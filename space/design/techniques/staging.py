@@ -180,7 +180,7 @@ def _read_index(plan: Plan, number: int) -> int:
     block = find_block(plan.sch.func, plan.block)
     wanted = plan.anchor.operands[number].buffer.name
     position = 0
-    while read_buffer(block, position).name != wanted:
+    while read_buffer(plan.sch.func, block, position).name != wanted:
         position += 1
     return position
 

@@ -115,6 +115,12 @@ def test_the_instruction_computes_what_the_interpreter_does(width: int) -> None:
         assert same(bound.read(2), want).all()
 
 
+@pytest.mark.parametrize(("width", "calls"), [(14, 1), (12, 1), (7, 1), (3, 1), (20, 2), (30, 2)])
+def test_lanes_that_nobody_reads_take_no_instruction_more(width: int, calls: int) -> None:
+    """14 words are one instruction on 16 of them, not one each on 8, 4 and 2."""
+    assert generate(words(width), PAIRED).count("call <") == calls
+
+
 def test_what_the_node_means() -> None:
     """Two multiply-adds, the upper halves first, without subnormal numbers."""
 

@@ -58,6 +58,24 @@ def test_a_fence_stands_between_iterations_that_load_more_than_fits() -> None:
     assert fences(convolution(pixel())) == TAPS - 1
 
 
+@pytest.mark.parametrize("pairs", [True, False])
+def test_words_of_dot_products_are_loaded_again_as_floats_are(pairs: bool) -> None:
+    """They are in vectors; integers that nobody multiplies so are not counted."""
+    words, weights = Buffer("x", X.shape, "int32"), Buffer("w", W.shape, "int32")
+    tile = Buffer("tile", (ROWS * LANES,), "float32" if pairs else "int32", scope="local")
+    place = (Ramp(I * LANES, const(1), LANES),)
+    a = Broadcast(Load(words, ((I + KH) * STEPS + K,)), LANES)
+    b = Load(weights, (Ramp(KH * (STEPS * LANES) + K * LANES, const(1), LANES),))
+    own = Load(tile, place)
+    value = Call("dot_2x16packed_bf", (a, b, own), own.dtype) if pairs else own + a * b
+    update = For(
+        K, const(STEPS), For(KH, const(TAPS), loops([(I, ROWS)], Store(tile, place, value), "unrolled"), "unrolled")
+    )
+    made = reliefs(Allocate(tile, update), CPU)
+    fenced = [s.cond for s in walk_stmts(made) if isinstance(s, If) and s.then == Evaluate(FENCE)]
+    assert fenced == ([KH > 0] if pairs else [])
+
+
 @pytest.mark.parametrize(
     ("body", "target"),
     [

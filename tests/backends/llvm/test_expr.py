@@ -112,6 +112,22 @@ def test_bfloat16_rounds_to_nearest_even():
     np.testing.assert_array_equal(wide, (expected.astype(np.uint32) << 16).view(np.float32) * 2)
 
 
+@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 12, 16, 32])
+def test_every_float32_rounds_to_bfloat16_as_the_reference_does(lanes):
+    """All upper halves, with lower ones about the middle: subnormal numbers, infinities and NaN, alone and in vectors.
+
+    The instruction of AVX512_BF16 makes zeros of subnormal numbers, which a bfloat16 can hold.
+    """
+    rng = np.random.default_rng(lanes)
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    upper = np.concatenate([np.arange(1 << 16), rng.integers(0, 1 << 16, 1 << 14)]).astype(np.uint32)[:, None] << 16
+    values = np.ravel(upper | lower).view(np.float32)
+    values = values[: len(values) // 96 * 96]
+    kind = "bfloat16" if lanes == 1 else f"bfloat16x{lanes}"
+    got = elementwise(lambda x: Cast(kind, x), [("float32", values)], "bfloat16", lanes)
+    np.testing.assert_array_equal(got, bfloat16_bits(values))
+
+
 @pytest.mark.parametrize("source", ["bool", "int8", "int32", "int64", "uint8", "float16", "float32", "float64"])
 @pytest.mark.parametrize(
     "target", ["bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64"]

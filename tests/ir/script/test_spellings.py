@@ -67,6 +67,9 @@ PAIRS = [
      "with T.block('b'):\n    i = T.axis.spatial(4, 0)\n    A[i, 1] = 1.0"),
     (A44, "for i in range(4):\n    W = T.match_buffer(A[i, 0:3], (3,))\n    for j in range(3):\n        W[j] = 1.0",
      "for i in range(4):\n    for j in range(3):\n        A[i, j] = 1.0"),
+    (A44, "for i in T.serial(T.int32(2)):\n    W = T.match_buffer(A[i * 2:i * 2 + 2, 0:4], (2, 4))\n"
+     "    for j in T.serial(T.int32(2)):\n        W[j, 3] = 1.0",
+     "for i in T.serial(T.int32(2)):\n    for j in T.serial(T.int32(2)):\n        A[i * 2 + j, 3] = 1.0"),
     (A44, "W = T.match_buffer(A[1:3, 2:4], (2, 2))\nW[0, 1] = W[1, 0]", "A[1 + 0, 2 + 1] = A[1 + 1, 2 + 0]"),
 ]  # fmt: skip
 

@@ -11,8 +11,9 @@ import pytest
 
 import stridesmith as ss
 from stridesmith.backends.devices import discover
+from stridesmith.backends.host_load import Load
 from stridesmith.cli import main
-from stridesmith.search.calling import collection, own
+from stridesmith.search.calling import collection, own, timed
 from stridesmith.search.workers.bench import Bench, Limits
 
 WORK = ss.workload("matmul", m=24, n=32, k=16)
@@ -112,6 +113,28 @@ def test_a_kernel_times_itself() -> None:
         kernel.time(a)
     with pytest.raises(ValueError, match="`b` must have shape"):
         kernel.time(a, a)
+
+
+def test_a_busy_machine_is_said_beside_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a line of its own, and nothing on a quiet machine."""
+    kernel = ss.build(mine(), ONE)
+    for busy, told in (
+        (1.5, "other processes keep 1.5 of 2 processors busy: what was measured took longer"),
+        (0.0, ""),
+    ):
+        monkeypatch.setattr(timed, "look", lambda busy=busy: Load(busy, 0.0, False, 2))
+        found = kernel.time(seconds=0.01)
+        assert found.note.startswith(told) and bool(found.note) is bool(told)
+        assert repr(found).count("\n") == bool(told)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "long", float("nan"), True])
+def test_times_to_measure_are_numbers_above_zero(seconds: Any) -> None:
+    """Of a kernel as of a race."""
+    kernel = ss.build(mine(), ONE)
+    for call in (lambda: kernel.time(seconds=seconds), lambda: ss.race({"a": kernel, "b": kernel}, seconds=seconds)):
+        with pytest.raises(ss.UsageError, match="a number above 0, but got"):
+            call()
 
 
 def test_objects_print_in_a_line() -> None:

@@ -14,6 +14,7 @@ from stridesmith.errors import UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
+from stridesmith.search.records.status import FAILURES
 from stridesmith.search.tuning.at_sizes import Sizes
 from stridesmith.search.tuning.general import BOUNDARIES, general
 from stridesmith.search.tuning.ranged import _Entry, _Search
@@ -174,6 +175,12 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
     assert record.params["m"] == "1..64" and record.verified and record.versions["likely"] == "m=1:0.4"
     done = [event for event in events if event["event"] == "done"]
     assert len(done) == 1 and done[0]["record"] == record.id and done[0]["gflops"] > 0
+    assert done[0]["trials"] == sum(event["event"] == "trial" for event in events)
+    failures = [event["status"].split(":")[0] for event in events if event["event"] == "trial"]
+    assert all(done[0]["failed"][kind] == failures.count(kind) for kind in FAILURES if kind != "refused")
+    spent = done[0]["activities"]
+    assert sum(spent.values()) == pytest.approx(done[0]["seconds"], abs=0.1) and spent["startup"] < done[0]["seconds"]
+    assert spent["building"] > 0 and spent["measuring"] > 0
     json.dumps(events)
     kernel = ss.load(ROWS, db=db, threads=1)
     rng = np.random.default_rng(0)

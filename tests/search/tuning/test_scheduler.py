@@ -329,7 +329,7 @@ def test_what_was_built_and_not_measured_is_not_taken_as_it_was_written(
     """The untuned program is slower than what the estimate likes, and would have the only record."""
     many(world, 10)
     monkeypatch.setattr(scheduler.clocks, "crowding", lambda: 10.0)
-    late = Failed(status="infrastructure", message="the time of the run was over")
+    late = Failed(status="out_of_time", message="the time of the run was over")
     world.executor.on_measure = lambda number: setattr(world, "now", world.now + 3.0)
     world.executor.measure_faults = dict.fromkeys(range(5, 11), late)
     done = world.run(30)

@@ -473,11 +473,11 @@ def test_builds_of_a_run_with_a_time_limit_end_with_it(world: World) -> None:
 
 
 def test_what_the_end_of_a_run_stops_is_no_failure_of_its_candidate(world: World) -> None:
-    """A build that a run with a time limit cut short is kept as a fault of the infrastructure."""
+    """A build that a run with a time limit cut short is kept as one for which there was no time."""
     world.executor.build_faults = {4: Failed(status="build_timeout", message="cut")}
     world.run(seconds=3.0)
     assert world.done["failed"]["build_timeout"] == 0
-    assert world.done["failed"]["infrastructure"] == 1
+    assert world.done["failed"]["out_of_time"] == 1
 
 
 def test_an_interrupt_is_one_also_where_the_database_is_away(world: World) -> None:

@@ -11,6 +11,7 @@ from stridesmith.backends import peak, samples
 from stridesmith.backends.devices import discover
 from stridesmith.backends.samples import Reference, Sample, make_samples
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.search.records.status import KINDS
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.workers import jobs
@@ -24,6 +25,7 @@ from stridesmith.search.workers.protocol import (
     Failed,
     Measured,
     MeasureRoof,
+    Prepare,
     Race,
     Raced,
 )
@@ -73,6 +75,18 @@ def test_a_sketch_that_is_not_there_is_no_candidates_fault():
     reply = jobs.run(replace(job, choice=replace(job.choice, sketch="no such sketch")))  # type: ignore[type-var]
     assert isinstance(reply, Failed) and reply.status == "infrastructure"
     assert "no such sketch" in reply.message
+
+
+def test_a_reference_that_fails_is_no_candidates_fault(monkeypatch: pytest.MonkeyPatch):
+    """What there is to compare with is missing: a kind of its own, and no word against the candidate."""
+
+    def fails(*_: object) -> None:
+        raise ValueError("no numbers")
+
+    monkeypatch.setattr(jobs, "_samples", fails)
+    reply = jobs.run(Prepare(work=task().name, seed=0))
+    assert isinstance(reply, Failed) and reply.status == "no_reference" and not KINDS[reply.kind].teaches
+    assert "no reference result: ValueError: no numbers" in reply.message and Prepare.timeout == "no_reference"
 
 
 def test_a_bench_prepares_what_it_will_need():

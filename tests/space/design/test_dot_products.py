@@ -20,12 +20,18 @@ from stridesmith.errors import DeviceMissing
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import BYTE_DOTS, Target
-from stridesmith.space.design.decision import Decision
+from stridesmith.space.design.decision import MASK, Decision
 from stridesmith.space.design.layouts import CONTIGUOUS, STRIDED, DotPacked4, alternatives, meeting
+from stridesmith.space.design.program import anchors
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import OF_CPU_DEVICES, SPACE_VERSION, Space, generate
 from stridesmith.space.workloads import Workload, workload
+
+AVX512 = Target(
+    name="avx512", isa="avx512", vector_bits=512, registers=32, threads=2,
+    features="+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512vnni,+avx2,+fma",
+)  # fmt: skip
 
 SHAPES = {
     "whole": ("matmul", {"m": 13, "n": 35, "k": 24}),
@@ -94,6 +100,33 @@ def test_products_of_two_bytes_have_them_and_nothing_else_does() -> None:
     assert not any(with_dots(generate(func, DOTS)) for func in others)
 
 
+def test_operations_of_a_stage_are_those_that_its_largest_input_goes_through() -> None:
+    """What is computed of a scale alone moves out of loops, and a border chooses and computes nothing."""
+    func = parse("""
+@T.prim_func
+def main(
+    x: T.Buffer((9, 24), "uint8"), s: T.Buffer((1,), "float32"), w: T.Buffer((24, 20), "int8"),
+    c: T.Buffer((9, 20), "int32"),
+):
+    y = T.alloc_buffer((9, 24), "uint8")
+    for i, j in T.grid(9, 24):
+        with T.block("stage"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = T.if_then_else(
+                vi < 8, T.Cast("uint8", T.min(T.Cast("float32", x[vi, vj]) * s[0], s[0] + T.float32(1))), T.uint8(0)
+            )
+    for i, j, k in T.grid(9, 20, 24):
+        with T.block("sum"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                c[vi, vj] = T.int32(0)
+            c[vi, vj] = c[vi, vj] + T.Cast("int32", y[vi, vk]) * T.Cast("int32", w[vk, vj])
+""")  # fmt: skip
+    assert isinstance(func, PrimFunc)
+    (anchor,) = anchors(func, {})
+    assert {operand.buffer.name: operand.operations for operand in anchor.operands} == {"c": 0, "y": 4, "w": 0}
+
+
 @pytest.mark.parametrize("target", [CPU, OPENCL, DOTS], ids=["cpu", "without", "with"])
 def test_other_spaces_stay_as_they_are(target: Target) -> None:
     """Where the device has no dot products, or the program no bytes, spaces and their version are as ever."""
@@ -154,6 +187,18 @@ def main(w: T.Buffer((20, 22), "int8"), x: T.Buffer((22,), "int8"), y: T.Buffer(
     for candidate in sketch.draw(np.random.default_rng(5), 20):
         text = source_of(lower(sketch.schedule(candidate).func, DOTS), DOTS).text
         assert "dot_int" in text or "dot_4x8packed_ss_int(" in text
+
+
+def test_no_lane_of_a_mask_is_a_word() -> None:
+    """Sketches without dot products offer masks along their vectors on the same processor, those with them do not."""
+    _, space = space_of("image", AVX512)
+    masked = {
+        sketch.name
+        for sketch in space.sketches
+        for item in sketch.decisions
+        if "/boundary:" in item.name and MASK in item.values
+    }
+    assert masked and not any(",dot=" in name for name in masked)
 
 
 def test_what_is_masked_would_be_refused_or_padded_wrongly() -> None:
