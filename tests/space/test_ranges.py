@@ -264,5 +264,5 @@ def test_loops_of_an_unknown_extent_stay_while_others_are_transformed(index_map:
         a, b = np.random.default_rng(n).integers(-4, 5, (n, 5, 4, 6)).astype(np.float32), np.zeros((n, 5), np.float32)
         ss.interpret(sch.func, a, b)
         np.testing.assert_array_equal(b, a.sum(axis=(2, 3)))
-    with pytest.raises(ScheduleError, match="loop `i` has the extent n, which is not constant"):
+    with pytest.raises(ScheduleError, match="loop `i` has the extent `n`, which is not constant"):
         Schedule(program(POOL)).transform_block_layout("B", "lambda i, j, k, l: [i * 5 + j, k, l]")
