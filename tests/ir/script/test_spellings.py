@@ -70,6 +70,13 @@ PAIRS = [
     (A44, "for i in T.serial(T.int32(2)):\n    W = T.match_buffer(A[i * 2:i * 2 + 2, 0:4], (2, 4))\n"
      "    for j in T.serial(T.int32(2)):\n        W[j, 3] = 1.0",
      "for i in T.serial(T.int32(2)):\n    for j in T.serial(T.int32(2)):\n        A[i * 2 + j, 3] = 1.0"),
+    (A44, "s = T.int32()\no = T.int32()\nW = T.match_buffer(A[1:3, 2:4], (2, 2), strides=[s, 1], elem_offset=o)\n"
+     "T.call_packed('f', W.data, W.elem_offset, W.strides[0], A.elem_offset, s, o)",
+     "T.call_packed('f', A.data, T.int64(6), T.int64(4), T.int64(0), T.int32(4), T.int32(6))"),
+    ("a: T.handle",
+     "s = T.int32()\no = T.int32()\nA = T.match_buffer(a, (4, 4), strides=[s, 1], elem_offset=o, offset_factor=4)\n"
+     "A[0, 0] = T.Cast('float32', s + o)",
+     "A = T.match_buffer(a, (4, 4))\nA[0, 0] = T.Cast('float32', T.int32(4) + T.int32(0))"),
     (A44, "W = T.match_buffer(A[1:3, 2:4], (2, 2))\nW[0, 1] = W[1, 0]", "A[1 + 0, 2 + 1] = A[1 + 1, 2 + 0]"),
 ]  # fmt: skip
 
