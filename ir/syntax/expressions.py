@@ -161,8 +161,10 @@ class ExprParser:
     def _subscript(self, node: ast.Subscript) -> Value:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "strides":
             strides = self._placed(node.value)[1]
-            if isinstance(node.slice, ast.Constant) and node.slice.value in range(len(strides)):
-                return in_type(const(strides[node.slice.value]), self.scope.integers)
+            axis = integer(node.slice, self.scope, "the axis of a stride")
+            if not 0 <= axis < len(strides):
+                raise self.error(node, f"`{show(node.value)}` has {len(strides)} axes, but got {axis}")
+            return in_type(const(strides[axis]), self.scope.integers)
         return self.element(node)
 
     def _attribute(self, node: ast.Attribute) -> Value:

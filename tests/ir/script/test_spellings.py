@@ -113,6 +113,8 @@ def test_types_and_extents_come_from_outside() -> None:
         (A44, "W = T.match_buffer(A[0, 0:3], (3,))\nW[0, 0] = 1.0", "has 1 dimensions, but 2 indices are given"),
         (A44, "W = T.match_buffer(A[0, 0:3], (3,))\nA[0, 0] = W", "the region `W` needs indices here"),
         (A44, "D = T.decl_buffer((4, 4), strides=[8, 2])\nD[0, 0] = 1.0", "differ from the dense ones"),
+        (A44, "W = T.match_buffer(A[0, 0:3], (3,))\nA[0, 0] = W.strides[1]", "`W.strides` has 1 axes"),
+        (A44, "A[0, 0] = T.Cast('float32', A.rank)", "`A.rank` is not an expression of the script"),
         (F16, "A[0] = A[1] & 3", "is not defined for the type float32"),
     ],
 )  # fmt: skip
