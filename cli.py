@@ -82,12 +82,21 @@ def _share(_ctx: click.Context, _param: click.Parameter, text: str | None) -> fl
 
 
 def _refuse_repeated(command: click.Command, ctx: click.Context, args: Sequence[str]) -> None:
-    """Raise UsageError for two values of what can have one: click would silently take the last."""
+    """Raise UsageError for two values of what can have one, of which click would silently take the last.
+
+    And for an option that stands where the value of another one should.
+    """
     try:
-        given = command.make_parser(ctx).parse_args(args=list(args))[2]
+        values, _, given = command.make_parser(ctx).parse_args(args=list(args))
     except click.UsageError as error:
         error.ctx = error.ctx or ctx  # which click's parser leaves out, and `mistake` asks for
         raise
+    known = {word for param in command.params if isinstance(param, click.Option) for word in param.opts}
+    for name, value in values.items():
+        if isinstance(value, str) and value in known:
+            param = next(each for each in given if each.name == name)
+            word, metavar = _option(param), param.metavar if isinstance(param, click.Option) else None
+            raise UsageError(f"{word} needs a value, but `{value}` follows, an option: `{word} {metavar or 'VALUE'}`")
     seen: dict[str | None, click.Option] = {}
     for param in given:
         if not isinstance(param, click.Option) or param.multiple:

@@ -214,6 +214,11 @@ def told(results: list[Row]) -> str:
     return "\n\n".join([*text, *(where_time_goes(row) for row in results if "operators" in row)])
 
 
+def told_of(row: Row) -> str:
+    """Why a network did not race: what went wrong, or what is said of ours."""
+    return row["problem"] or row.get("missing", {}).get("stridesmith:model", "")
+
+
 def table(results: list[Row]) -> str:
     """A line for each network: all times, the ratio to the best peer, and what ours is made of."""
     forms = list(dict.fromkeys(name for row in results for name in row.get("times", {})))
@@ -223,8 +228,8 @@ def table(results: list[Row]) -> str:
         f"|---|{'---:|' * len(forms)}---|---:|---:|---:|---|---:|",
     ]
     for row in results:
-        if "times" not in row:
-            lines.append(f"| {row['model']} | {'| ' * len(forms)}| - | | | {' '.join(row['problem'].split())} | |")
+        if "stridesmith:model" not in row.get("times", {}):
+            lines.append(f"| {row['model']} | {'| ' * len(forms)}| - | | | {' '.join(told_of(row).split())} | |")
             continue
         times = [f"{row['times'][name][0] * 1e-3:.2f}" if name in row["times"] else "-" for name in forms]
         ours = row["times"].get("stridesmith:model")  # not there where it was wrong

@@ -73,6 +73,11 @@ def mistake(error: click.ClickException) -> str:
         option = error.option_name
         if context.parent is not None and any(option in each.opts for each in context.parent.command.params):
             return f"`{command}` has no option {option!r}, which is one of the search, `{COMMAND} {option} ...`"
+        if option in ("--range", "--ranges"):
+            return (
+                f"`{command}` has no option {option!r}: a range stands in --shape, as in `--shape m=1..512`, and "
+                f"networks of free sizes are compiled from Python, `ss.compile(FILE, inputs=..., ranges=...)`"
+            )
         meant = did_you_mean(option, [each for param in context.command.params for each in param.opts])
         return f"`{command}` has no option {option!r}{meant}; `{command} --help` lists its options"
     if isinstance(error, click.BadOptionUsage):
@@ -86,12 +91,12 @@ def mistake(error: click.ClickException) -> str:
             if param.required
         ]
         return f"`{command}` needs {' and '.join(needed)}: `{' '.join([command, *needed])}`"
-    return error.format_message() if is_main else _extra_words(error.format_message(), str(context.info_name))
+    return error.format_message() if is_main else _extra_words(error.format_message(), context)
 
 
-def _extra_words(message: str, command: str) -> str:
-    """A message of click's about words that `command` does not take, with the option that was probably meant."""
-    found = EXTRA.search(message)
+def _extra_words(message: str, context: click.Context) -> str:
+    """A message of click's about words that a command does not take, with the option that was probably meant."""
+    command, found = str(context.info_name), EXTRA.search(message)
     if found is None:
         return message
     from ..space.workloads import names
@@ -111,6 +116,8 @@ def _extra_words(message: str, command: str) -> str:
     elif RECORD.fullmatch(word):
         meant = f"--record {word}"
     else:
+        meant = ""
+    if not any(meant.partition(" ")[0] in param.opts for param in context.command.params):
         return f"`{command}` takes no word {word!r} by itself; `{COMMAND} {command} --help` lists its options"
     return f"`{command}` takes no word {word!r} by itself; write `{COMMAND} {command} {meant}`"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -213,6 +213,16 @@ def _refuse_unused(options: Options, source: str) -> None:
             raise UsageError(f"--{option} goes with --{' or --'.join(sources)}, not with --{source}")
 
 
+def _free(name: str, extents: Sequence[str]) -> str:
+    """What to write instead where extents are names or ranges; empty where they are something else."""
+    if len(extents) < 2 or not any(part.isidentifier() or ".." in part for part in extents):
+        return ""
+    return (
+        f"; networks of free sizes are compiled from Python, as in "
+        f"`ss.compile(FILE, inputs={{{name!r}: ('n', 4)}}, ranges={{'n': (1, 64)}})`"
+    )
+
+
 def inputs_of(texts: Iterable[str]) -> Given:
     """What each `--input` says: a shape, ``NAME=1x3x320x320`` or ``NAME=[5]``, or a value, of a number or a file."""
     from ..models.inputs import Given
@@ -234,7 +244,7 @@ def inputs_of(texts: Iterable[str]) -> Given:
         if not equals or not name or value is None:
             raise UsageError(
                 "--input takes NAME=EXTENTS, NAME=NUMBER or NAME=FILE.npy such as `--input x=1x3x320x320`, but got "
-                f"{text!r}"
+                f"{text!r}{_free(name, parts)}"
             )
         values[name] = value
     return Given(shapes, values, either)

@@ -228,6 +228,8 @@ def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
             f"{entry.work} has ranges, and is searched at some of their sizes: leave --dry-run out, or ask for the "
             "space of one size, with a number for each"
         )
+    if options.likely:
+        raise UsageError(f"--likely is about ranges, and {entry.work} has one shape")
     check_tunable(entry.work.func)
     asked, device = settings_of(options, entry, None), device_of(options, entry)
     space = space_of(Task(entry.work, device.target, interface_asked(options, entry)), device)

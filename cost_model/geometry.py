@@ -95,6 +95,7 @@ class Geometry:
         if dot is not None:  # a step is one of words of 32 bits
             cover = cover.in_steps(dot, self.part.anchor.dot_steps)
             out["products"] = np.full(1, self.target.products_at_once(self.part.anchor.signs), np.float32)
+            out["latency"] = np.full(1, self.target.dot_latency(self.part.anchor.signs), np.float32)
         out["widened"] = np.full(1, dot is None and self.part.anchor.signs in SIGNS, np.float32)
         lane = cover.levels["lane"][self.vec]
         vectors = cover.levels["reg"][self.vec] / lane

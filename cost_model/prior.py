@@ -23,7 +23,8 @@ COLUMNS = (
     "copied:scattered", "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd",
     "lanewise", "idle", "meets", "emulated:image", "emulated:local", "computed:inlined", "computed:staged",
 )  # fmt: skip
-"""The columns that the estimate follows from; `products` as well, where a multiply-add is one of several products."""
+"""The columns that the estimate follows from; `products` as well, where a multiply-add is one of several products, and
+`latency`, how many times as long it waits for the one before."""
 
 
 def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> Vector:
@@ -57,7 +58,8 @@ def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> V
 
 def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:
     """Cycles of a vector multiply-add in the inner tile."""
-    chained = np.where(trips > 1, w.chain, 1.0) / np.exp2(columns["accumulators"])
+    waiting = w.chain * columns.get("latency", ONE)
+    chained = np.where(trips > 1, waiting, 1.0) / np.exp2(columns["accumulators"])
     loads = (
         ("broadcast", w.load_broadcast), ("contiguous", w.load_contiguous), ("shifted", w.load_shifted),
         ("paired", w.load_paired), ("strided", w.load_strided), ("inlined", w.load_inlined),

@@ -39,7 +39,8 @@ class DotProduct:
 
     It takes operands of these `signs`, in the one order or the other, in vectors of these `bits`, the widest first.
     With `in_pairs` it multiplies 16 bits and adds two products: bytes are widened first, and it is needed twice; to the
-    lanes it adds them itself if it `accumulates`.
+    lanes it adds them itself if it `accumulates`.  For the one before it, it waits `latency` times as long as a
+    multiply-add of floats.
     """
 
     name: str
@@ -48,6 +49,7 @@ class DotProduct:
     bits: tuple[int, ...]
     in_pairs: bool = False
     accumulates: bool = True
+    latency: float = 1.0
 
     def takes(self, signs: str) -> bool:
         """Whether it multiplies operands of these signs."""
@@ -82,7 +84,7 @@ DOT_PRODUCTS = (
     DotProduct("vpdpwssd", ("avxvnni",), SIGNS, (256, 128), in_pairs=True),
     DotProduct("vpmaddwd", ("avx512bw",), SIGNS, (512, 256, 128), in_pairs=True, accumulates=False),
     DotProduct("vpmaddwd", ("avx2",), SIGNS, (256, 128), in_pairs=True, accumulates=False),
-    DotProduct("vdpbf16ps", ("avx512bf16", "avx512vl"), (PAIRS,), (512, 256, 128)),
+    DotProduct("vdpbf16ps", ("avx512bf16", "avx512vl"), (PAIRS,), (512, 256, 128), latency=1.5),  # 6 cycles on Zen 5
 )
 """Dot products of CPUs; of several that take the same operands the first is used."""
 

@@ -55,6 +55,7 @@ class Node:
     _nodes: ClassVar[tuple[str, ...]] = ()
     _fields: ClassVar[Any]
     _hash: int | None = None
+    _children: tuple[Node, ...] | None = None  # every program is walked through many times
     _equal_mark: object | None = None  # one object for nodes that were found equal, so that they are compared once
     is_operand: ClassVar[bool] = False  # whether operators of a traced function build expressions of the node
 
@@ -140,16 +141,20 @@ class Derived(Generic[T]):
         return found
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: Node) -> tuple[Node, ...]:
     """Every node held directly in a field of `node`, in field order."""
-    for name in node._nodes:
-        value = getattr(node, name)
-        if isinstance(value, Node):
-            yield value
-        elif isinstance(value, tuple):
-            for item in value:
-                if isinstance(item, Node):
-                    yield item
+    found = node._children
+    if found is None:
+        held: list[Node] = []
+        for name in node._nodes:
+            value = getattr(node, name)
+            if isinstance(value, Node):
+                held.append(value)
+            elif isinstance(value, tuple):
+                held += [item for item in value if isinstance(item, Node)]
+        found = tuple(held)
+        object.__setattr__(node, "_children", found)
+    return found
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -159,9 +164,7 @@ def walk(node: Node) -> Iterator[Node]:
         top = stack.pop()
         yield top
         if top._nodes:
-            below = list(children(top))
-            below.reverse()
-            stack.extend(below)
+            stack += reversed(top._children or children(top))
 
 
 def gathered(own: Callable[[Any], frozenset[T]]) -> Callable[[Any], frozenset[T]]:

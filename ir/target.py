@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from . import dtypes
@@ -130,7 +131,7 @@ class Target(metaclass=_FromText):
         """Whether what is measured on the device sees nothing of what runs on the host's cores meanwhile."""
         return self.cores is None and self.clock == "device" and HOST_MEMORY not in self.features.split()
 
-    @property
+    @cached_property
     def cpu_features(self) -> frozenset[str]:
         """What a CPU has, by LLVM's names."""
         return frozenset(text[1:] for text in self.features.split(",") if text.startswith("+"))
@@ -155,6 +156,11 @@ class Target(metaclass=_FromText):
             return 2 if self.execution.adds_pairs else 4
         rows = (dot_product(wanted, self.cpu_features) for wanted in (signs, "us"))
         return dot_steps(signs) if any(row is not None and not row.in_pairs for row in rows) else 2
+
+    def dot_latency(self, signs: str) -> float:
+        """How many times as long as a multiply-add of floats a dot product waits for the one before it."""
+        row = dot_product(signs, self.cpu_features) if self.kind == "cpu" else None
+        return 1.0 if row is None else row.latency
 
     @property
     def has_avx512_builtins(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ToolMissing
+from ..ir.collection import lasting
 from .inputs import Given, Shapes
 from .network import REFERENCE, Network
 
@@ -82,6 +83,7 @@ def forms(
     return forms_of(in_precision(without_subnormals(network), precision), target, winograd=False)
 
 
+@lasting
 def read_as(source: Source, target: Target, how: Reading, db: str | None = None, tuning: bool = False) -> Network:
     """The fastest form of the network of a source, with what runs the operators that have no program here.
 
@@ -116,6 +118,7 @@ def _refuse_programs(source: object) -> None:
         )
 
 
+@lasting
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
     from ..search.records.reading import reading

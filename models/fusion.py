@@ -83,9 +83,8 @@ def _readers(network: Network, target: Target, accept: Accept) -> Iterator[Netwo
 
 def _merging_into(network: Network, second: Operator, target: Target, accept: Accept) -> Iterator[Network]:
     """Networks in which one of the operators that `second` reads is merged with it, the latest first."""
-    order = {node.name: number for number, node in enumerate(network.nodes)}
     found = {network.producer[t].name: network.producer[t] for t in second.inputs if t in network.producer}
-    for first in sorted(found.values(), key=lambda node: -order[node.name]):
+    for first in sorted(found.values(), key=lambda node: -network.positions[node.name]):
         if not isinstance(first, Operator) or not _may_merge(network, first, second):
             continue
         (passed,) = first.outputs
@@ -153,6 +152,7 @@ def _repeats(second: Operator, passed: str) -> bool:
     return _reads(leaf_blocks(second.func.body), buffer) > buffer.size
 
 
+@remembered
 def _reads_once(func: PrimFunc) -> bool:
     """Whether each reduction has, for each of its points, an element of its own in some input."""
     for block in leaf_blocks(func.body):

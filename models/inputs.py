@@ -26,7 +26,11 @@ class Given:
         """Raise UsageError for a shape that is no sequence of whole numbers."""
         for name, shape in self.shapes.items():
             if isinstance(shape, str) or not all(isinstance(extent, SupportsIndex) for extent in shape):
-                raise UsageError(f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {shape!r}")
+                named = [extent for extent in shape if isinstance(extent, str) and not isinstance(shape, str)]
+                more = f"; `{named[0]}` needs a range, as in ranges={{{named[0]!r}: (1, 64)}}" if named else ""
+                raise UsageError(
+                    f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {shape!r}{more}"
+                )
 
     @staticmethod
     def of(given: Given | Shapes | None) -> Given:

@@ -169,6 +169,11 @@ class Network:
         return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """The place of each node in their order, by its name."""
+        return {node.name: number for number, node in enumerate(self.nodes)}
+
+    @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
         """The nodes that read a tensor, in order and each once; none for what only leaves the network."""
         found: dict[str, list[Node]] = {name: [] for name in self.tensors}

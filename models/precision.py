@@ -59,7 +59,7 @@ WIDE = "float32"
 def check_precision(dtype: str) -> None:
     """Raise UsageError for a type that is none of `PRECISIONS`."""
     if dtype not in PRECISIONS:
-        hint = did_you_mean(dtype, PRECISIONS)
+        hint = did_you_mean(str(dtype), PRECISIONS)
         raise UsageError(f"the precision of a network is one of {', '.join(PRECISIONS)}, but got {dtype!r}{hint}")
 
 

@@ -182,7 +182,10 @@ def _on_lines(kind: Tensor) -> Any:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Contiguous, and without the mark that a gradient is wanted; an error where one would be computed."""
+    """Contiguous, with its numbers in memory, and without the mark that a gradient is wanted.
+
+    Raises UsageError where one would be computed.
+    """
     if tensor.requires_grad:
         if torch.is_grad_enabled():
             raise UsageError(
@@ -190,7 +193,7 @@ def _plain(tensor: Tensor) -> Tensor:
                 "under torch.no_grad() or torch.inference_mode()"
             )
         tensor = tensor.detach()
-    return tensor.contiguous()
+    return tensor.resolve_neg().contiguous()
 
 
 def _bits(tensor: Tensor) -> Any:

@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..ir.markup import table
 from ..search.calling.collection import frame
 from ..search.calling.kernel import Kernel, build, from_record
+from ..search.calling.timed import checked_seconds
 from ..search.records.record import Record
 from ..search.workers import host_lock
 from .compare import ALPHA, SIDE_BY_SIDE, SMALL
@@ -117,6 +118,7 @@ def race(
     """
     if not isinstance(entries, Mapping) or len(entries) < 2:
         raise UsageError('race() takes two entries or more by name, as in ss.race({"mine": schedule, "tuned": record})')
+    checked_seconds(seconds)
     made = {name: _made(name, entry, target, interface) for name, entry in entries.items()}
     shapes = {
         name: ", ".join(f"{a.dtype}{list(a.logical_shape)}" for a in kernel.signature)

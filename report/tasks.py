@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..search.records.record import Record
     from ..search.records.run_facts import RunFacts
     from ..search.workers.bench import Workbench
-    from ..space.design.sketch import Sketch
 
 
 @dataclass(frozen=True)
@@ -161,15 +160,11 @@ def _worth(task: Task, records: Sequence[Record], chosen: str) -> tuple[tuple[Wo
     except (StridesmithError, ValueError):
         return (), ()
     sketch = next((sketch for sketch in space.sketches if sketch.name == chosen), None)
-    return worth_of(space, records), _names(sketch) if sketch is not None else ()
-
-
-def _names(sketch: Sketch) -> tuple[tuple[str, str], ...]:
-    """``s0``, ``i1`` and so on, with the axis and its extent or the buffer; with their anchor if there are several."""
-    told = sketch.describe()
+    if sketch is None:
+        return worth_of(space, records), ()
+    told, several = sketch.describe(), len(sketch.parts) > 1  # names have their anchor where there are several
     found = [(name, f"{var}, {extent}") for name, (var, extent) in told["axes"].items()] + [*told["operands"].items()]
-    several = len(sketch.parts) > 1
-    return tuple((name if several else name.rpartition("/")[2], meaning) for name, meaning in found)
+    return worth_of(space, records), tuple((n if several else n.rpartition("/")[2], meaning) for n, meaning in found)
 
 
 def _pictures(record: Record, task: Task) -> tuple[Picture, ...]:

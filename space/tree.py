@@ -207,12 +207,14 @@ def consumers(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
     return tuple(b for b in leaf_blocks(func.body) if b not in writers and reads(b, buffer))
 
 
+@remembered
 def leaf_blocks(stmt: Stmt) -> tuple[Block, ...]:
     """Blocks without blocks inside, in program order."""
     found = [s for s in walk_stmts(stmt) if isinstance(s, Block)]
     return tuple(b for b in found if not any(c is not b and isinstance(c, Block) for c in walk_stmts(b)))
 
 
+@remembered
 def block_stores(block: Block) -> tuple[Store, ...]:
     """Stores of the body, init excluded."""
     return tuple(s for s in walk_stmts(block.body) if isinstance(s, Store))

@@ -176,6 +176,8 @@ def _checked(argument: Argument, shape: tuple[int, ...], value: Any) -> Any:
     if array is None:
         if not hasattr(value, "__dlpack__"):
             raise TypeError(f"`{argument.name}` must be an array, but got {type(value).__name__}")
+        if getattr(value, "is_neg", bool)():  # DLPack says nothing of PyTorch's views such as `z.conj().imag`
+            raise TypeError(f"`{argument.name}` is the negative of what its memory holds; resolve_neg() copies it")
         array = np.from_dlpack(value)
     if argument.dtype in _DTYPES and array.dtype.name == argument.dtype:
         array = array.view(argument.numpy_dtype)

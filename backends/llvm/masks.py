@@ -40,6 +40,20 @@ def compare_ramps(out: Builder, op: str, a: Ramped | None, b: Ramped | None) -> 
     return vector_literal(tuple("true" if d else "false" for d in decided), "bool")
 
 
+def decided_lanes(mask: str) -> tuple[bool, ...] | None:
+    """The lanes of a mask that is a constant, else None."""
+    return tuple(lane.endswith("true") for lane in mask.strip("<>").split(", ")) if mask.startswith("<") else None
+
+
+def joined(op: str, left: str, right: str) -> str | None:
+    """Two masks that are constants, by `and` or `or`; None where one is not."""
+    decided, others = decided_lanes(left), decided_lanes(right)
+    if decided is None or others is None:
+        return None
+    lanes = map(all if op == "and" else any, zip(decided, others, strict=True))
+    return vector_literal(tuple("true" if lane else "false" for lane in lanes), "bool")
+
+
 def _lanes(out: Builder, op: str, base: Linear, steps: tuple[int, ...]) -> str:
     """The lanes for which ``base + step op 0``, which is ``step op -base``."""
     depth, limit = base.depth, out.scalar(base * -1)

@@ -14,6 +14,7 @@ from ..errors import CodegenError
 from .arith import in_four_bits
 from .index import ONE, ZERO, Lanes, Linear, Ramped
 from .known import place_of
+from .masks import decided_lanes
 from .types import literal, memory_type, suffix, value_type
 
 if TYPE_CHECKING:
@@ -145,6 +146,13 @@ def store_masked(
     """The lanes of a mask to memory, next to each other."""
     if not isinstance(offset, Ramped) or offset.stride != ONE or offset.lanes != dtypes.lanes(dtype):
         raise CodegenError(f"a store to `{buffer.name}` under a condition of lanes writes neighbours")
+    decided = decided_lanes(mask)
+    if decided is not None and sum(decided) == 1:
+        # LLVM 22 makes one scalar store of such a call; of integers that were wider it would store all of their bytes.
+        lane = decided.index(True)
+        scalar = out.emit(f"extractelement {value_type(dtype)} {value}, i64 {lane}")
+        _store_here(out, buffer, offset.lane(lane), None, scalar, dtypes.element(dtype))
+        return
     kind, boolean = memory_type(dtype), f"<{offset.lanes} x i1>"
     if dtypes.is_bool(dtype):
         value = out.emit(f"zext {boolean} {value} to {kind}")

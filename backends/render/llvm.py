@@ -56,7 +56,7 @@ from ..llvm.builder import Builder, Value
 from ..llvm.dots import dot_of_words, packed_bytes
 from ..llvm.fused import multiply_accumulate
 from ..llvm.index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
-from ..llvm.masks import mask_where
+from ..llvm.masks import joined, mask_where
 from ..llvm.math import call_math
 from ..llvm.operators import compare_values, condition, index_binary, linear_binary
 from ..llvm.types import ModuleText, literal, value_type, vector_literal
@@ -312,6 +312,8 @@ def _logic(p: Printer, expr: Binary) -> Value:
         return b if b is absorbing else a
     dtype, depths = p.dtype(expr), p.out.depths
     left, right = (p.out.materialise(v, dtype) for v in (a, b))
+    if (mask := joined(expr.op, left, right)) is not None:
+        return mask
     depth = max(depths.get(left, INLINE), depths.get(right, INLINE))
     return condition(p.out, f"{expr.op} {value_type(dtype)} {left}, {right}", depth)
 

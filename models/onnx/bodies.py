@@ -53,6 +53,20 @@ def _of_bools(p: Parts) -> bool:
     return True
 
 
+def _border_of_nothing(p: Parts) -> bool:
+    """A border of a constant around no elements is that constant everywhere, also where some amounts are negative."""
+    pads = p.known(1) if p.has(1) else p.attribute("pads")
+    axes = p.known(3) if p.has(3) else range(len(p.shape()))
+    if p.type().size or p.attribute("mode", "constant") != "constant" or pads is None or axes is None:
+        return False
+    shape = list(p.shape())
+    for at, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        shape[at] += int(before + after)
+    value = p.reshaped(2, (1,)) if p.has(2) else p.number(float(p.attribute("value", 0.0)))
+    p.add("Expand", [value, p.constant(shape, "int64")], 0)
+    return True
+
+
 def _affine_grid(p: Parts) -> bool:
     """Places of an image, from -1 to 1 between its outer pixels' middles or edges, times a matrix for each image."""
     size = p.known(1)
@@ -217,6 +231,7 @@ BODIES: Mapping[tuple[str, str], Callable[[Parts], bool]] = {
     ("", "DeformConv"): _deform_conv,
     ("", "Dropout"): _dropout,
     ("", "MaxUnpool"): _max_unpool,
+    ("", "Pad"): _border_of_nothing,
     ("", "ReduceMax"): _of_bools,
     ("", "ReduceMin"): _of_bools,
     ("", "BatchNormalization"): _batch_normalization,

@@ -31,7 +31,11 @@ def scalar(argument: Argument, value: Any) -> Array:
         raise TypeError(f"`{argument.name}` is a scalar of type {argument.dtype}, but got {type(value).__name__}")
     if dtypes.is_int(argument.dtype):
         low, high = dtypes.int_range(argument.dtype)
-        if value != int(value) or not low <= int(value) <= high:
+        try:
+            is_whole = value == int(value)
+        except (OverflowError, ValueError):  # an infinity, NaN
+            is_whole = False
+        if not is_whole or not low <= int(value) <= high:
             raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
     if argument.dtype in BITS:
         return np.asarray(to_storage(argument.dtype, np.float32(value))).reshape(1)
@@ -59,6 +63,11 @@ def _shared(argument: Argument, value: object) -> Array:
     if not hasattr(value, "__dlpack__"):
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
+    if getattr(value, "is_neg", bool)():  # DLPack says nothing of PyTorch's views such as `z.conj().imag`
+        kind = type(value).__name__
+        raise TypeError(
+            f"`{argument.name}`, a {kind}, is the negative of what its memory holds; resolve_neg() copies it"
+        )
     if argument.dtype == "bfloat16" and str(getattr(value, "dtype", "")) == "torch.bfloat16":
         tensor: Any = value  # NumPy has no bfloat16: its bits, in the same memory
         value = tensor.detach().view(sys.modules["torch"].uint16)

@@ -43,7 +43,7 @@ from .arrays import checked, refuse_overlap, scalar
 from .call_memory import Numbered, memory_of
 from .near import no_record
 from .subject import device_for, record_or_work, scheduled
-from .timed import Timing, bound, time_of
+from .timed import Timing, bound, checked_seconds, time_of
 
 if TYPE_CHECKING:
     from ...backends.executable import Bound
@@ -286,7 +286,7 @@ class Kernel:
         `inputs` are as in a call; without any, random numbers are taken.  What `pack` packs, and what a call packs of
         arguments that are constant, is packed before.  Raises TypeError and ValueError as a call does.
         """
-        return time_of(self.bound(*inputs), seconds, self.flops)
+        return time_of(self.bound(*inputs), checked_seconds(seconds), self.flops)
 
     @property
     def flops(self) -> int:

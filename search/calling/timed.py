@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from ...backends.data import Array
 from ...backends.executable import numpy_dtype
 from ...backends.host_load import look
 from ...backends.timing import measure
+from ...errors import UsageError
 from ...ir import dtypes
 
 if TYPE_CHECKING:
@@ -69,6 +71,13 @@ def bound(executable: Executable, values: Sequence[Array | None], signature: Seq
         elif not argument.is_output:
             made.write(index, _random(argument, random))
     return made
+
+
+def checked_seconds(seconds: float) -> float:
+    """How long to measure.  Raises UsageError for what is no number above 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise UsageError(f"`seconds` is how long to measure, a number above 0, but got {seconds!r}")
+    return seconds
 
 
 def time_of(made: Bound, seconds: float, flops: int = 0) -> Timing:

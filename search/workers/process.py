@@ -132,7 +132,8 @@ class WorkerProcess:
             self.generation += 1
             reply_of(Ping(), self._exchange(b"", START_SECONDS, START_SECONDS))
         except (_DeadlinePassed, _WorkerGone, ProtocolError, OSError) as error:
-            detail = self._last_line() or str(error) or type(error).__name__
+            late = f"no sign of life within {START_SECONDS:g} s" if isinstance(error, _DeadlinePassed) else ""
+            detail = self._last_line() or str(error) or late or type(error).__name__
             self._stop()
             return Failed(status="infrastructure", message=f"a worker process did not start: {detail}")
         return None

@@ -1,10 +1,10 @@
-"""Builds by this process, and by workers beside it on the other cores: for callers that have no executor."""
+"""Builds by this process, or by workers on all cores: for callers that have no executor."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 
 from ...backends.cpu_topology import usable_threads
@@ -15,7 +15,7 @@ from .protocol import Build, Built, Failed
 from .threads import DaemonThread
 
 FEWEST = 4
-"""Builds for each process, below which a worker has hardly started when all is done."""
+"""Builds for each worker, below which it has hardly started when all is done."""
 LIMITS = Limits(build=600.0)
 """A build that is slow because the machine is busy would be as slow here."""
 
@@ -27,9 +27,10 @@ def build_here(wanted: Iterable[Build]) -> list[Built | Failed]:
 
 
 class AllCores:
-    """Compiles in this process and in workers, as many as there are other cores and, when they start, enough to do.
+    """Compiles in workers, as many as there are cores and enough to do, and in this process where that is one.
 
-    What a worker was lost with is compiled here.  Workers end with the block::
+    A process that has compiled programs itself takes a second and more to take all apart that it remembers, when its
+    collector of cycles runs or it ends.  What a worker was lost with is compiled here.  Workers end with the block::
 
         with AllCores() as build:
             replies = build(jobs)
@@ -51,21 +52,18 @@ class AllCores:
         given = list(wanted)
         left, replies = deque(range(len(given))), dict[int, Built | Failed]()
 
-        def taken() -> Iterator[int]:
-            with contextlib.suppress(IndexError):  # another thread may have taken the last one
-                while True:
-                    yield left.popleft()
-
         def work(bench: Bench) -> None:
-            for number in taken():
-                replies[number] = bench.build(given[number])
+            with contextlib.suppress(IndexError):  # another thread has taken the last one
+                while True:
+                    number = left.popleft()
+                    replies[number] = bench.build(given[number])
 
-        while len(self._benches) < min(usable_threads(), len(given) // FEWEST) - 1:
+        workers = min(usable_threads(), len(given) // FEWEST)
+        while 1 < workers > len(self._benches):
             self._benches.append((Bench(LIMITS), DaemonThread("stridesmith-bench")))
-        ends = [thread.submit(partial(work, bench)) for bench, thread in self._benches]
-        for number in taken():
-            (replies[number],) = build_here([given[number]])
-        for end in ends:
+        if not self._benches:
+            return build_here(given)
+        for end in [thread.submit(partial(work, bench)) for bench, thread in self._benches[: len(given)]]:
             end.result()
         for number, reply in replies.items():
             if isinstance(reply, Failed) and reply.kind == "infrastructure":

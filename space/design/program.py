@@ -32,7 +32,7 @@ from ...ir.expr import (
 from ...ir.isa import PAIRS, dot_steps
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
-from ...ir.node import Node, children, walk
+from ...ir.node import Node, children, remembered, walk
 from ...ir.stmt import Block, For, PrimFunc, Store, path_to, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
@@ -277,6 +277,7 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
     return found
 
 
+@remembered
 def is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)

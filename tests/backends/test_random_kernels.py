@@ -128,8 +128,9 @@ def test_scalars_are_numbers_in_their_range(target: str) -> None:
     x = np.arange(8, dtype=np.float32)
     assert kernel(x, 3, 1.5, True).tolist() == [0, 1.5, 3, 0, 0, 0, 0, 0]
     assert not kernel(x, np.int8(3), 1.5, False).any()
-    with pytest.raises(ValueError, match="`n` = 128 does not fit the type int8"):
-        kernel(x, 128, 1.5, True)
+    for wrong in (128, 1.5, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"`n` = {wrong} does not fit the type int8"):
+            kernel(x, wrong, 1.5, True)
     with pytest.raises(TypeError, match="`f` is a scalar of type bfloat16, but got list"):
         kernel(x, 3, [1.5], True)
 

@@ -72,6 +72,14 @@ def test_the_table_has_every_form_and_names_what_is_missing(tmp_path: Path, aske
     assert "| conv2d |  | 1 | 2 | 100.0% | 7.0 | 0.0 | 50% | tuned |" in text
 
 
+def test_a_network_of_ours_that_does_not_race_is_told_with_its_reason() -> None:
+    """One whose error is too large has times of its peers alone: the table is told, with what is said of ours."""
+    times = {"openvino:request": [2000.0] * 3}
+    row = {"model": "a", "problem": "", "ratio": float("nan"), "times": times, "best_peer": "",
+           "missing": {"stridesmith:model": "its error is 0.02, the least 0.003"}}  # fmt: skip
+    assert race.table([row]).splitlines()[-1] == "| a | | | - | | | its error is 0.02, the least 0.003 | |"
+
+
 def test_a_network_is_near_its_last_speed_at_nine_tenths_of_it() -> None:
     """The first time from which the latency is at most a ninth above the last."""
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import synthetic_space as synthetic
 
+from stridesmith.cost_model import prior
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
+from stridesmith.cost_model.weights import Weights, classes
 from stridesmith.space.design.program import Axis
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
@@ -316,6 +318,24 @@ def test_the_estimate_prefers_a_sound_register_tile():
     assert good < value(ESTIMATE, tile__s0="14", tile__s1="4x8")
     assert good < value(ESTIMATE, boundary__s1="branch")
     assert good < value(ESTIMATE, tile__s1="1x4")
+
+
+def test_a_pair_of_bfloat16_waits_longer_for_the_one_before_than_a_multiply_add():
+    """Few accumulators cost half as much again with `vdpbf16ps`, many the same; bytes wait as floats do."""
+    columns = {name: np.zeros(1, np.float32) for name in prior.COLUMNS} | {"lanes_used": np.ones(1, np.float32)}
+    columns |= {"reduce_trips": np.full(1, 20, np.float32), "products": np.full(1, 2, np.float32)}
+    columns |= {f"traffic:{cache}": np.full(1, -40, np.float32) for cache in ("l1", "l2", "l3")}
+    columns |= {f"copied:{kind}": np.full(1, -40, np.float32) for kind in ("plain", "squares", "scattered", "far")}
+    columns |= {"meets": np.full(1, -40, np.float32), "body": np.full(1, 6, np.float32)}
+    weights = classes()["avx512"].weights
+    assert isinstance(weights, Weights)
+    plain, longer = ({**columns, "latency": np.full(1, waits, np.float32)} for waits in (1.0, 1.5))
+    for accumulators, factor in ((4, 1.5), (24, 1.0)):
+        given = {"accumulators": np.log2([accumulators]).astype(np.float32)}
+        costs = [2.0 ** prior.estimate(each | given, 16, weights)[0] for each in (longer, plain)]
+        assert costs[0] / costs[1] == pytest.approx(factor, rel=0.02)
+    target = dataclasses.replace(synthetic.TARGET, features="+avx512bf16,+avx512vl,+avx512vnni")
+    assert (target.dot_latency("bf"), target.dot_latency("us"), synthetic.TARGET.dot_latency("bf")) == (1.5, 1.0, 1.0)
 
 
 def test_a_population_of_the_wrong_width_is_refused():

@@ -1,8 +1,9 @@
 """Mistakes in the code of bytes, one at a time, in legal programs: verification catches every one of them.
 
 Each is what a faulty pass could have made of a product, a convolution or a product by packed weights: signs that are
-exchanged, a correction of the offset of 128 that is missing or wrong, sums of 16 bits that saturate, another zero point
-in the padding, a step of four that is dropped, the other half of a byte, a scale of the block beside.
+exchanged, a correction of the offset of 128 that is missing, wrong, added or that of other lanes, sums of 16 bits that
+saturate, another zero point in the padding, a step of four that is dropped, the other half of a byte, a scale of the
+block beside.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from stridesmith.backends.lower import lower
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.errors import WrongResult
-from stridesmith.ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, binary, const, variables
+from stridesmith.ir import dtypes
+from stridesmith.ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Shuffle, binary, const, variables
 from stridesmith.ir.functions import DOT_CALLS
 from stridesmith.ir.node import rebuild, walk
 from stridesmith.ir.script.parser import parse
@@ -141,6 +143,11 @@ def mistakes(node: Any) -> Iterator[tuple[str, Any]]:
             yield "sums of 16 bits", _saturated
     if isinstance(node, Store) and isinstance(node.value, Binary) and node.value.op == "-":
         yield "offset not corrected", lambda n: replace(n, value=n.value.a)
+        yield "offset added", lambda n: replace(n, value=Binary("+", n.value.a, n.value.b))
+        lanes = dtypes.lanes(node.value.dtype)
+        turned = Shuffle((node.value.b,), tuple(const((lane - 1) % lanes) for lane in range(lanes)))
+        if lanes > 1:  # as of a correction that is transposed
+            yield "offset of the lanes beside", lambda n: replace(n, value=replace(n.value, b=turned))
     if isinstance(node, Const) and node.dtype == "int32" and node.value < -(2**30):
         yield "another offset", lambda n: Const(n.value + 1, n.dtype)
     if isinstance(node, Const) and node.dtype == "uint8" and node.value == 114:

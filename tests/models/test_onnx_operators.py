@@ -244,6 +244,18 @@ def test_a_result_without_elements_can_be_had(
     assert y.size == 0 and y.shape == found.tensors["y"].shape and y.dtype == np.float32
 
 
+def test_a_border_around_no_elements_is_all_that_there_is() -> None:
+    """Its value is an input or a number, and amounts may be negative where there is something to take away."""
+    x = np.zeros((4, 11, 0), np.float32)
+    found = network("Pad", x, {"p": np.array([0, -1, 3, 2, -1, 2]), "v": np.float32(7), "a": np.array([-2, 0, -1])})
+    np.testing.assert_array_equal(result(found, x), np.full((2, 13, 5), 7, np.float32))
+    found = network("Pad", x, opset=10, pads=[-1, 0, 2, 0, -1, 0], value=0.5)
+    np.testing.assert_array_equal(result(found, x), np.full((3, 10, 2), 0.5, np.float32))
+    made = model([node("Pad", "x p v", "y")], {"x": (2, 0), "v": ()}, {"p": np.array([-1, 1, 0, 1])})
+    y = evaluate(read(made), {"x": np.zeros((2, 0), np.float32), "v": np.array(3, np.float32)})["y"]
+    np.testing.assert_array_equal(y, np.full((1, 2), 3, np.float32))
+
+
 def test_what_is_wrapped_is_what_negative_amounts_leave() -> None:
     """The elements that `pads` takes away at one end are not there for the other one."""
     x = np.arange(5, dtype=np.float32)

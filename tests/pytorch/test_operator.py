@@ -35,6 +35,7 @@ def test_an_operator_computes_what_its_kernel_does(product: Any) -> None:
     """Tensors in, a new tensor out; what does not lie in order is put in order before."""
     torch.testing.assert_close(product(A, B), A @ B)
     torch.testing.assert_close(product(A.t().contiguous().t(), B), A @ B)
+    torch.testing.assert_close(product(torch._neg_view(A), B), -A @ B)  # its memory holds the numbers of A
     weight = torch.nn.Parameter(B.clone())
     with torch.no_grad():
         torch.testing.assert_close(product(A, weight), A @ B)

@@ -147,7 +147,8 @@ assert "stridesmith" not in sys.modules
 x, w = np.load("x.npy"), np.load("w.npy")
 np.save("y.npy", package.to_logical("y", package.run(x, w)))
 class Other:
-    def __init__(self, array): self.array = array
+    def __init__(self, array, negative=False): self.array, self.negative = array, negative
+    def is_neg(self): return self.negative
     def __dlpack__(self, **options): return self.array.__dlpack__(**options)
     def __dlpack_device__(self): return self.array.__dlpack_device__()
 fast, out = package.pack(w=Other(w)), package.run(x, w)
@@ -158,6 +159,9 @@ for wrong in (x.astype("f8"), x[:, ::-1], x[0], 3):
     try: fast(wrong)
     except (TypeError, ValueError) as error: assert "`x` must" in str(error), error
     else: raise AssertionError(wrong)
+try: fast(Other(x, negative=True))
+except TypeError as error: assert "`x` is the negative of what its memory holds" in str(error)
+else: raise AssertionError
 try: fast(x, out=np.empty(3, np.float32))
 except ValueError as error: assert "`y` must have shape" in str(error)
 package.set_threads(1)

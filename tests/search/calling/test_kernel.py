@@ -204,8 +204,11 @@ def test_a_wrong_output_is_named() -> None:
 class Foreign:
     """Another library's array: it shares its memory by DLPack, as long as it is on the CPU."""
 
-    def __init__(self, array: Any, on_cpu: bool = True) -> None:
-        self.array, self.on_cpu = array, on_cpu
+    def __init__(self, array: Any, on_cpu: bool = True, negative: bool = False) -> None:
+        self.array, self.on_cpu, self.negative = array, on_cpu, negative
+
+    def is_neg(self) -> bool:
+        return self.negative
 
     def __dlpack__(self, **options: Any) -> Any:
         if not self.on_cpu:
@@ -233,6 +236,10 @@ def test_foreign_arrays_are_used_where_they_are() -> None:
         kernel(Foreign(a, on_cpu=False), b)
     with pytest.raises(TypeError, match="`a` must have dtype float32, but got float64"):
         kernel(Foreign(a.astype("float64")), b)
+    with pytest.raises(TypeError, match="`a`, a Foreign, is the negative of what its memory holds; resolve_neg"):
+        kernel(Foreign(a, negative=True), b)
+    with pytest.raises(TypeError, match="`c`, a Foreign, is the negative"):
+        kernel(a, b, out=Foreign(store, negative=True))
 
 
 def test_no_record_is_the_command_that_makes_one(tmp_path: Path) -> None:

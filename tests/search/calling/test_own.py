@@ -128,6 +128,15 @@ def test_a_busy_machine_is_said_beside_a_time(monkeypatch: pytest.MonkeyPatch) -
         assert repr(found).count("\n") == bool(told)
 
 
+@pytest.mark.parametrize("seconds", [0, -1, "long", float("nan"), True])
+def test_times_to_measure_are_numbers_above_zero(seconds: Any) -> None:
+    """Of a kernel as of a race."""
+    kernel = ss.build(mine(), ONE)
+    for call in (lambda: kernel.time(seconds=seconds), lambda: ss.race({"a": kernel, "b": kernel}, seconds=seconds)):
+        with pytest.raises(ss.UsageError, match="a number above 0, but got"):
+            call()
+
+
 def test_objects_print_in_a_line() -> None:
     """And have a table or a program for notebooks."""
     sch, kernel, target = mine(), ss.build(mine(), ONE), ss.Target("cpu", 1)

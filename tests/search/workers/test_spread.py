@@ -28,29 +28,25 @@ def hashes(replies: Iterable[Built | Failed]) -> list[str]:
     return [reply.code_hash if isinstance(reply, Built) else reply.status for reply in replies]
 
 
-def test_a_worker_beside_this_process_builds_the_same(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replies come in the order of the jobs, some of them from the worker, and each job is done once."""
-    there, here = list[Build](), list[Build]()
+def test_workers_build_the_same_as_this_process(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies come in the order of the jobs, each of which one worker does, and this process none."""
+    there = list[tuple[int, Build]]()
     build_there, build_here = Bench.build, spread.build_here
 
     def noted(bench: Bench, job: Build) -> Built | Failed:
-        there.append(job)
+        there.append((id(bench), job))
         return build_there(bench, job)
-
-    def local(some: Iterable[Build]) -> list[Built | Failed]:
-        jobs = list(some)
-        here.extend(jobs)
-        return build_here(jobs)
 
     right = hashes(build_here(wanted))
     monkeypatch.setattr(Bench, "build", noted)
-    monkeypatch.setattr(spread, "build_here", local)
+    monkeypatch.setattr(spread, "build_here", lambda _: pytest.fail("this process builds"))
     with spread.AllCores() as build:
         assert hashes(build(wanted)) == right
-        assert there and sorted(job.script for job in (*here, *there)) == sorted(job.script for job in wanted)
-        (bench,) = {id(bench) for bench, _ in build._benches}
-        assert hashes(build(wanted[:3])) == right[:3]  # the worker is there already
-        assert {id(bench) for bench, _ in build._benches} == {bench}
+        assert sorted(job.script for _, job in there) == sorted(job.script for job in wanted)
+        benches = {bench for bench, _ in there}
+        assert len(benches) == 2
+        assert hashes(build(wanted[:3])) == right[:3]  # the workers are there already
+        assert {bench for bench, _ in there} == benches
 
 
 def test_what_a_worker_is_lost_with_is_built_here(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
