@@ -250,7 +250,7 @@ def bound_of(artifact: Any, rng: np.random.Generator) -> Bound:
     bound = executable.bind()
     for index, memory in enumerate((*executable.params, *executable.workspaces)):
         noise = rng.uniform(-1, 1, min(memory.nbytes // 2, 1 << 20)).astype(np.float32)
-        values = {"float32": noise, "bfloat16": (noise.view(np.uint32) >> 16).astype(np.uint16)}
+        values: dict[str, np.ndarray] = {"float32": noise, "bfloat16": (noise.view(np.uint32) >> 16).astype(np.uint16)}
         given = values.get(memory.dtype, np.ones(1, np.uint8))
         bound.write(index, np.resize(given, memory.nbytes // given.itemsize))
     return bound
