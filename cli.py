@@ -171,6 +171,10 @@ input_option = click.option(
     "--input", multiple=True, metavar="X=1x3x320x320|X=VALUE|X=FILE.npy",
     help="Shape of a model's input that the file leaves open, or its value, a constant then.",
 )
+range_option = click.option(
+    "--range", multiple=True, metavar="H=32..960:32,...",
+    help="Of a model, what names among the extents of its inputs may be, as in --input x=1x3xHxW.",
+)  # fmt: skip
 winograd_option = click.option(
     "--winograd/--no-winograd", default=True,
     help="Whether a model's convolutions may have fewer multiplications (default), or are summed as written.",
@@ -185,7 +189,7 @@ fallback_option = click.option(
 )  # fmt: skip
 model_option = _options(
     click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option,
-    winograd_option, precision_option, fallback_option,
+    range_option, winograd_option, precision_option, fallback_option,
 )  # fmt: skip
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
@@ -256,6 +260,10 @@ def _search(options: dict[str, Any], devices: str | None, output: Output, starte
         from .commands.fleet import run as run_fleet
 
         return run_fleet(asked, output, started)
+    if asked.model and asked.range:
+        from .commands.free_models import tune as tune_free
+
+        return tune_free(asked, output, started)
     if asked.model:
         from .commands.models import tune as tune_model
 
@@ -304,6 +312,10 @@ def replay(format_: str | None, **options: Any) -> int:
     from .commands.options import RecordOptions
 
     asked, output = RecordOptions(**options), Output.of(format_)
+    if asked.model and asked.range:
+        from .commands.free_models import replay as replay_free
+
+        return replay_free(asked, output)
     if asked.model:
         from .commands.models import replay as replay_model
 
@@ -336,6 +348,10 @@ def show(view: str | None, as_written: bool, format_: str | None, **options: Any
     from .commands.options import RecordOptions
 
     asked, output = RecordOptions(**options), Output.of(format_)
+    if asked.model and asked.range:
+        from .commands.free_models import show as show_free
+
+        return show_free(asked, view, as_written, output)
     if asked.model:
         from .commands.models import show as show_model
 

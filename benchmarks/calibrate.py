@@ -249,9 +249,10 @@ def bound_of(artifact: Any, rng: np.random.Generator) -> Bound:
     executable = load_artifact(artifact)
     bound = executable.bind()
     for index, memory in enumerate((*executable.params, *executable.workspaces)):
-        count = memory.nbytes // 4
-        noise = rng.uniform(-1, 1, min(count, 1 << 20)).astype(np.float32)
-        bound.write(index, np.resize(noise, count) if memory.dtype == "float32" else np.ones(memory.nbytes, np.uint8))
+        noise = rng.uniform(-1, 1, min(memory.nbytes // 2, 1 << 20)).astype(np.float32)
+        values = {"float32": noise, "bfloat16": (noise.view(np.uint32) >> 16).astype(np.uint16)}
+        given = values.get(memory.dtype, np.ones(1, np.uint8))
+        bound.write(index, np.resize(given, memory.nbytes // given.itemsize))
     return bound
 
 

@@ -1,4 +1,4 @@
-"""Seconds that `simplify` and `remove_no_op` take for programs of so many statements, by kind.
+"""Seconds of processor time that `simplify` and `remove_no_op` take for programs of so many statements, by kind.
 
 ``python benchmarks/long_programs.py --statements 1000`` prints a row for each kind of program: stores of one memory in
 each other's place, stores under conditions, loops over fifty buffers, and loops that fill, ask and copy.
@@ -7,7 +7,7 @@ each other's place, stores under conditions, loops over fifty buffers, and loops
 from __future__ import annotations
 
 import argparse
-from time import perf_counter
+from time import process_time
 
 import stridesmith as ss
 from stridesmith.ir.caches import clear_caches
@@ -42,9 +42,9 @@ def seconds(kind: str, name: str, statements: int) -> float:
     func = program(kind, statements)
     run = getattr(ss.transform, name)
     clear_caches()
-    start = perf_counter()
+    start = process_time()
     run(func)
-    return perf_counter() - start
+    return process_time() - start
 
 
 def main() -> None:

@@ -73,10 +73,10 @@ def mistake(error: click.ClickException) -> str:
         option = error.option_name
         if context.parent is not None and any(option in each.opts for each in context.parent.command.params):
             return f"`{command}` has no option {option!r}, which is one of the search, `{COMMAND} {option} ...`"
-        if option in ("--range", "--ranges"):
+        if option == "--ranges":
             return (
                 f"`{command}` has no option {option!r}: a range stands in --shape, as in `--shape m=1..512`, and "
-                f"networks of free sizes are compiled from Python, `ss.compile(FILE, inputs=..., ranges=...)`"
+                f"one of a network in --range"
             )
         meant = did_you_mean(option, [each for param in context.command.params for each in param.opts])
         return f"`{command}` has no option {option!r}{meant}; `{command} --help` lists its options"

@@ -219,6 +219,8 @@ def _model(options: Options, network: Network, target: Target, output: Output) -
 def compiled_model(options: RecordOptions, output: Output, as_written: bool = False) -> Model:
     """The model of `--model` with the best kernels that the database has for it."""
     _refuse(options, (*OTHER_WORK, "record"), as_written=as_written)
+    if options.range:
+        raise UsageError("--range is for the search, `replay` and `show`: reports and files have networks of one shape")
     target = _target(options)
     return _model(options, _network(options, target, output), target, output)
 

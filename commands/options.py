@@ -137,6 +137,8 @@ def refuse_of_models(options: Options) -> None:
     """Raise UsageError for options that only models have."""
     if options.input:
         raise UsageError("--input goes with --model, whose inputs it gives shapes and values")
+    if options.range:
+        raise UsageError("--range goes with --model; a size of a workload has its range in --shape, as in m=1..512")
     if options.precision:
         raise UsageError("--precision goes with --model; the element type of a single workload is its --dtype")
     if options.fallback:
@@ -218,8 +220,8 @@ def _free(name: str, extents: Sequence[str]) -> str:
     if len(extents) < 2 or not any(part.isidentifier() or ".." in part for part in extents):
         return ""
     return (
-        f"; networks of free sizes are compiled from Python, as in "
-        f"`ss.compile(FILE, inputs={{{name!r}: ('n', 4)}}, ranges={{'n': (1, 64)}})`"
+        f"; what names among the extents may be says --range of a search, `show` and `replay`, as in "
+        f"`--input {name}=nx4 --range n=1..64`"
     )
 
 

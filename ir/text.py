@@ -175,6 +175,8 @@ class Texts:
     def argument(self, arg: Node) -> str:
         """An argument of a call of what is not known here."""
         match arg:
+            case Const(dtype=dtypes.INDEX, value=int(value)) if abs(value) < 1 << 31:  # a plain number here is an int32
+                return f"T.int64({value})"
             case Expr():
                 return self.typed(arg)
             case Text():

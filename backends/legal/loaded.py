@@ -284,7 +284,7 @@ class Effects:
         return known
 
     def _expr(self, expr: Expr, effect: Effect) -> None:
-        words = _words(expr)
+        words = words_of(expr)
         for load in self._evaluated(expr):
             buffer = _memory_of(load)
             if buffer is not None and buffer.scope != "local" and (dtypes.is_float(load.dtype) or load in words):
@@ -379,7 +379,7 @@ class Effects:
 
 
 @gathered
-def _words(node: Node) -> frozenset[Expr]:
+def words_of(node: Node) -> frozenset[Expr]:
     """The loads of what dot products multiply."""
     if not isinstance(node, Call) or node.name not in (*DOT_CALLS, *PAIR_CALLS):
         return frozenset()

@@ -19,7 +19,7 @@ from ..calls import Region as Touched
 from ..expr import Buffer, Const, Expr, Load, as_index, binary, const
 from ..functions import FUNCTIONS
 from ..stmt import NAMING, Block, Opaque, Stmt, map_children, stmt_children
-from ..syntax.base import Scope, ScriptError, called, is_namespaced, show
+from ..syntax.base import Scope, ScriptError, Window, called, is_namespaced, show
 from ..syntax.expressions import ExprParser
 from ..syntax.intrinsics import finish, is_dtype
 from ..syntax.words import EXPRESSIONS, OPAQUE, STATEMENTS
@@ -115,7 +115,7 @@ def _is_pointer(parser: Parser, node: ast.AST) -> bool:
         node = node.value
     if isinstance(node, ast.Call):
         return called(node) == "address_of" or _access_of(parser, node) is not None
-    return isinstance(node, ast.Name) and isinstance(parser.scope.find(node.id), Buffer)
+    return isinstance(node, ast.Name) and isinstance(parser.scope.find(node.id), (Buffer, Window))
 
 
 def _access_of(parser: Parser, node: ast.Call) -> Buffer | None:
@@ -142,7 +142,8 @@ def _arg(parser: Parser, node: ast.AST) -> Arg:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return finish(node.value, "int32") if abs(node.value) < 1 << 31 else const(node.value)
     if isinstance(node, ast.Attribute) and node.attr == "data" and isinstance(node.value, ast.Name):
-        return Pointer(parser.exprs.buffer(node.value))
+        found = parser.scope.find(node.value.id)
+        return Pointer(found.buffer if isinstance(found, Window) else parser.exprs.buffer(node.value))
     if isinstance(node, ast.Name):
         found = parser.scope.find(node.id)
         outer = parser.scope.captured.get(node.id)

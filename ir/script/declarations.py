@@ -17,7 +17,7 @@ from operator import mul
 
 from .. import dtypes
 from ..arith.simplify import simplify
-from ..expr import Buffer, Expr, Extent, Var, as_expr, reads_memory
+from ..expr import Buffer, Const, Expr, Extent, Var, as_expr, in_type, reads_memory
 from ..extents import as_extent, dims
 from ..stmt import fresh
 from ..syntax.base import NAMESPACES, Scope, ScriptError, called, dotted, show
@@ -166,13 +166,22 @@ class DeclarationParser:
     def _in_memory(self, name: str, shape: tuple[Extent, ...], given: Mapping[str, ast.expr]) -> tuple[Extent, ...]:
         """The shape of the dense row-major buffer that has these elements in these places; refuse where none has.
 
-        Rows of 4 that stand 5 apart are those of a buffer whose rows are 5 long.
+        Rows of 4 that stand 5 apart are those of a buffer whose rows are 5 long.  Variables that nothing else defines,
+        ``strides=[s, 1], elem_offset=o``, are what they are in dense memory.
         """
+        behind = [dims(shape[dim + 1 :]) for dim in range(len(shape))]
+        dense = tuple(as_extent(simplify(reduce(mul, rest, as_expr(1)))) for rest in behind)
+        self.bind_open(given.get("elem_offset"), as_expr(0))
+        listed = given.get("strides")
+        pairs = list(zip(getattr(listed, "elts", ()), dense, strict=False))
+        is_open = {id(node): value for node, value in pairs if self.bind_open(node, as_expr(value))}
         for key, allowed in _DEFAULTS.items():
             node = given.get(key)
             if node is None:
                 continue
             value = node.value if isinstance(node, ast.Constant) else constant(node, self.scope)
+            bound = self.scope.find(node.id) if isinstance(node, ast.Name) else None
+            value = int(bound.value) if isinstance(bound, Const) else value
             if value not in allowed:
                 raise self.error(node, f"`{key}` of `{name}` must be {' or '.join(map(repr, allowed))}: buffers are "
                                  "dense and start where their memory starts")  # fmt: skip
@@ -180,9 +189,7 @@ class DeclarationParser:
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
             return shape
         items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
-        strides = tuple(self.extent(e, f"a stride of `{name}`") for e in items)
-        behind = (dims(shape[dim + 1 :]) for dim in range(len(shape)))
-        dense = tuple(as_extent(simplify(reduce(mul, rest, as_expr(1)))) for rest in behind)
+        strides = tuple(is_open[id(e)] if id(e) in is_open else self.extent(e, f"a stride of `{name}`") for e in items)
         if not strides or tuple(as_extent(simplify(as_expr(e))) for e in strides) == dense:
             return shape
         wider = _wider(shape, strides)
@@ -192,6 +199,14 @@ class DeclarationParser:
                 f"{shape_text(dense)}; declare the shape that is in memory, and index it accordingly",
             )  # fmt: skip
         return wider
+
+    def bind_open(self, node: ast.expr | None, value: Expr) -> bool:
+        """Give a variable of which only the type is known this value; whether it is one."""
+        dtype = self.scope.declared.get(node.id, "") if isinstance(node, ast.Name) else ""
+        if not isinstance(node, ast.Name) or not dtype or self.scope.find(node.id) is not None:
+            return False
+        self.scope.bind(node.id, in_type(value, dtype), node)
+        return True
 
     def _data(self, given: Mapping[str, ast.expr], call: str) -> str:
         """The name of the buffer that owns the memory."""

@@ -50,7 +50,11 @@ def parse(
     source, tree = _read(text)
     if not is_dtype(integers) or not dtypes.is_int(integers):
         raise ValueError(f"`integers` is a type of integers, but is `{integers}`")
-    captured = {**(given or {}), **_constants(tree, source), _INTEGERS: integers, _SIZES: _type_variables(tree)}
+    variables = (
+        n for n in tree.body if isinstance(n, ast.Assign) and called(n.value) == "TypeVar"
+    )  # as apache-tvm does
+    sizes = [target.id for node in variables for target in node.targets if isinstance(target, ast.Name)]
+    captured = {**(given or {}), **_constants(tree, source), _INTEGERS: integers, _SIZES: sizes}
     found: dict[str, ast.AST] = {}
     for node in tree.body:
         if _is_function(node) or (isinstance(node, ast.ClassDef) and "ir_module" in _decorators(node)):
@@ -147,12 +151,6 @@ def _constants(tree: ast.Module, source: Source) -> dict[str, Any]:
                 if isinstance(key, ast.Name) and isinstance(result, (int, float, str)):
                     values[key.id] = result
     return values
-
-
-def _type_variables(tree: ast.Module) -> tuple[str, ...]:
-    """The names of ``n = TypeVar("n")`` at the top level: apache-tvm's spelling of sizes of 64 bits."""
-    assigned = (n for n in tree.body if isinstance(n, ast.Assign) and called(n.value) == "TypeVar")
-    return tuple(target.id for node in assigned for target in node.targets if isinstance(target, ast.Name))
 
 
 def _decorators(node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:

@@ -239,7 +239,14 @@ class StmtParser(BlockParser):
                 raise self.error(call, f"{what}, and `{target.id}` has others, `{show(shape)}`")
         begin = tuple(b for b, _ in region.ranges)
         self.scope.unique(target.id, target)
-        self.scope.bind(target.id, Window(region.buffer, begin, rank), target)
+        window = Window(region.buffer, begin, rank)
+        self.scope.bind(target.id, window, target)
+        listed = options.get("strides")
+        if region.buffer.is_fixed:
+            names = getattr(listed, "elts", ())
+            for node, stride in zip(names, region.buffer.strides[len(begin) - rank :], strict=False):
+                self.bind_open(node, const(stride))
+            self.bind_open(options.get("elem_offset"), window.offset)
 
     def _constants(self, target: ast.Name, call: ast.Call, following: Sequence[ast.stmt]) -> Stmt:
         """``A = T.allocate_const([1, 2], "int32", [2])``: memory into which the numbers are stored."""

@@ -7,11 +7,13 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any
 
 from ...errors import ProgramError
 from ..dtypes import INDEX
-from ..expr import Buffer, Expr
+from ..expr import Buffer, Expr, as_index, const
 from ..statements import fresh
 
 LONGEST_LINE, LONGEST_MESSAGE = 200, 600  # characters that an error repeats of what it is about
@@ -69,6 +71,12 @@ class Window:
     buffer: Buffer
     begin: tuple[Expr, ...]
     rank: int
+
+    @property
+    def offset(self) -> Expr:
+        """The place of its first element among those of the buffer, whose shape is fixed."""
+        wide = (as_index(b) * stride for b, stride in zip(self.begin, self.buffer.strides, strict=True))
+        return reduce(add, wide, const(0))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any, Union
 
 from .. import dtypes
 from ..arith.linear import linear_form
-from ..expr import Binary, Buffer, Call, Expr, LetExpr, Load, Not, Ramp, Undef, Var, const
+from ..expr import Binary, Buffer, Call, Expr, LetExpr, Load, Not, Ramp, Undef, Var, const, in_type
 from ..text import extents_text
 from .base import Scope, ScriptError, Window, called, dotted, is_namespaced, show
 from .constants import BITS, OPERATORS, PYTHON, compute, constant, integer
@@ -159,7 +159,29 @@ class ExprParser:
         return Call("if_then_else", (cond, left, right), left.dtype)
 
     def _subscript(self, node: ast.Subscript) -> Value:
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "strides":
+            strides = self._placed(node.value)[1]
+            axis = integer(node.slice, self.scope, "the axis of a stride")
+            if not 0 <= axis < len(strides):
+                raise self.error(node, f"`{show(node.value)}` has {len(strides)} axes, but got {axis}")
+            return in_type(const(strides[axis]), self.scope.integers)
         return self.element(node)
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        """``A.elem_offset``, of a region that of its first element."""
+        if node.attr != "elem_offset":
+            raise self.error(node, f"`{show(node)}` is not an expression of the script")
+        return in_type(self._placed(node)[0], self.scope.integers)
+
+    def _placed(self, node: ast.Attribute) -> tuple[Expr, Sequence[int]]:
+        """Where a buffer, or a region of one, begins in its memory, and its strides."""
+        found = self.scope.find(node.value.id) if isinstance(node.value, ast.Name) else None
+        buffer = found.buffer if isinstance(found, Window) else self.buffer(node.value)
+        if not buffer.is_fixed:
+            raise self.error(node, f"`{show(node)}` is a number where the shape of `{buffer.name}` is fixed")
+        if isinstance(found, Window):
+            return found.offset, buffer.strides[buffer.rank - found.rank :]
+        return const(0), buffer.strides
 
     def element(self, node: ast.Subscript) -> Load:
         """``buffer[indices]``, of a type that exists."""

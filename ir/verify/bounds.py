@@ -24,6 +24,7 @@ from .. import dtypes
 from ..arith.integer_calls import as_arithmetic
 from ..arith.intervals import nothing_known
 from ..arith.simplifier import simplifier_for
+from ..caches import cached
 from ..context import Context, below, start
 from ..dataflow.accesses import own_expressions
 from ..expr import (
@@ -61,6 +62,10 @@ from ..stmt import (
     fresh,
 )
 from ..text import expr_text, extent_text, extents_text
+
+REMEMBERED = 4096  # questions about indices that intervals do not answer
+
+Dims = tuple[tuple[Var, Extent | None], ...]
 
 
 class OutOfBounds(ProgramError, ValueError):
@@ -205,21 +210,26 @@ def _problem(index: Expr, extent: Extent, scope: _Scope) -> str | None:
     """None if ``0 <= index < extent`` is proven, otherwise what goes wrong."""
     facts = scope.here.facts
     if isinstance(extent, Expr):
-        return _exact_problem(index, extent, scope.here)
+        return _exact_problem(index, extent, scope.here.dims, scope.here.conditions)
     low, high = facts.interval(index)
     if low < 0 or high >= extent:
         low, high = facts.interval(simplifier_for(facts).expr(index))
     if low >= 0 and high < extent:
         return None
-    return _exact_problem(index, extent, scope.here)
+    return _exact_problem(index, extent, scope.here.dims, scope.here.conditions)
 
 
-def _exact_problem(index: Expr, extent: Extent, here: Context) -> str | None:
+@cached(REMEMBERED)
+def _exact_problem(index: Expr, extent: Extent, dims: Dims, given: tuple[Expr, ...]) -> str | None:
+    """What goes wrong with an index among loops with their extents where conditions hold.
+
+    Remembered, as most steps of a schedule leave what most accesses rest on as it was.
+    """
     from ..affine import sets
 
-    view = _SetView(here)
+    view = _SetView(dims)
     value = view.scalar(index)
-    conditions = tuple(view.scalar(c) for c in here.conditions)
+    conditions = tuple(view.scalar(c) for c in given)
     domain = sets.Domain((*view.dims, *view.extra), conditions)
     end = view.scalar(extent) if isinstance(extent, Expr) else extent
     inside = binary("and", binary("<=", const(0), value), binary("<", value, end))
@@ -242,11 +252,11 @@ def _exact_problem(index: Expr, extent: Extent, here: Context) -> str | None:
 class _SetView:
     """Expressions for exact sets: lanes become a variable, and what is read from memory any value."""
 
-    def __init__(self, here: Context) -> None:
+    def __init__(self, dims: Dims) -> None:
         self.extra: list[tuple[Var, int | None]] = []
-        self._known = {v for v, _ in here.dims}
+        self._known = {v for v, _ in dims}
         self._made: dict[Node, Var] = {}
-        self.dims = tuple((v, self.scalar(e) if isinstance(e, Expr) else e) for v, e in here.dims)
+        self.dims = tuple((v, self.scalar(e) if isinstance(e, Expr) else e) for v, e in dims)
 
     def scalar(self, expr: Expr) -> Expr:
         """`expr` for one lane, over the variables of `dims` and `extra`."""

@@ -117,8 +117,9 @@ def estimated_steps(task: Task) -> Steps | None:
         found = _favourite(func, task)
         return None if found is None else found[1]
     ranges = {v.name: numbers for v, numbers in ranges_of(func).items()}
-    everywhere: Steps | None = None
-    cases: list[tuple[Box, Steps]] = []
+    everywhere: PrimFunc | None = None
+    steps: Steps = []
+    cases: list[tuple[Box, Steps, PrimFunc]] = []
     for share in SHARES:
         point = {name: _between(numbers, share) for name, numbers in ranges.items()}
         own = fixed(func, {v: point[v.name] for v in func.integers})
@@ -132,15 +133,17 @@ def estimated_steps(task: Task) -> Steps | None:
                 made = general(found[1], own, within(func, box) if box else func, task.target)
             except ScheduleError:
                 continue
-            steps = made.trace.to_json()
             if not box:
-                everywhere = steps
-            elif steps != everywhere:
-                cases.insert(0, (box, steps))
+                everywhere, steps = made.func, made.trace.to_json()
+            else:
+                cases.insert(0, (box, made.trace.to_json(), made.func))
             break
-    if not cases:
-        return everywhere
-    return [["specialize", {"cases": [*([box, steps] for box, steps in cases), [{}, everywhere or []]]}]]
+    rest = everywhere or func  # variants of one kernel take its arguments in the same layouts
+    alike = [[box, own] for box, own, made in cases
+             if (made.layouts, made.attrs) == (rest.layouts, rest.attrs) and own != steps]  # fmt: skip
+    if not alike:
+        return steps if everywhere else None
+    return [["specialize", {"cases": [*alike, [{}, steps]]}]]
 
 
 def _from(ranges: Mapping[str, Range], point: Mapping[str, int]) -> Iterator[Box]:

@@ -26,6 +26,7 @@ class Options:
 
     model: str | None = None
     input: tuple[str, ...] = ()
+    range: tuple[str, ...] = ()
     precision: str | None = None
     fallback: str | None = None
     workload: str | None = None

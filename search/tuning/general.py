@@ -16,8 +16,8 @@ What divides one shape does not divide all: conditions cut the last tile of an u
     branch   each row and each lane is tested, but for whole vectors
     over     what is proven harmless in memory that is ours is computed beyond the end, the rest is peeled
 
-Names that differ from there on are followed.  A step without which the program
-is slower alone is left out where it is refused; all proofs are made again, for all values.
+Names that differ from there on are followed.  A step without which the program is slower alone is left out where it is
+refused, and so is one that writes the extents of a parameter in another way; all proofs are made again, for all values.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
             multiples = None if least is None else _multiples(arguments, least, tiles)
             after = _applied(made, name, asked, multiples, first)
         except ScheduleError:
-            if name not in DISPENSABLE:
+            if name not in DISPENSABLE and not _only_reshapes(own.func, name, arguments):
                 raise
             continue
         renamed.update(_pairs(before, after))
@@ -86,6 +86,12 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
         if key not in left_out:
             made.annotate(loop, key, True)
     return made
+
+
+def _only_reshapes(func: PrimFunc, name: str, arguments: dict[str, Any]) -> bool:
+    """Whether a step gives a parameter, which lies as the caller's array does, other extents and nothing else."""
+    layout = func.layout_of(arguments["buffer"]) if name == "transform_layout" else None
+    return layout is not None and layout.is_in_place
 
 
 def _edges(func: PrimFunc, target: Target) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from ...ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, names
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
 from ..primitive import Result, index_rank, primitive
-from ..tree import extent_of, find_block, find_loop, loops_above, with_stmt
+from ..tree import find_block, find_loop, limit_of, loops_above, with_stmt
 from .nests import transform_loops
 
 
@@ -73,7 +73,7 @@ def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str
         found = find_loop(func, loop)
         iterator = fresh(f"v{loop}", taken)
         taken.add(iterator)
-        iters.append(Iter(Var(iterator, found.var.dtype), extent_of(found), kind, found.var))
+        iters.append(Iter(Var(iterator, found.var.dtype), limit_of(func, found), kind, found.var))
     inside: dict[Var, Expr] = {i.binding: i.var for i in iters if isinstance(i.binding, Var)}
     ranges = {i.var: i.span for i in iters}
     old: dict[Var, Expr] = {i.var: simplify(substitute(i.binding, inside), ranges) for i in block.iters}

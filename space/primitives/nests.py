@@ -12,7 +12,21 @@ from ...ir.arith.simplify import simplify
 from ...ir.arith.widening import narrow_index
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
-from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, as_index, binary, conjuncts, in_type, reads_memory, substitute
+from ...ir.expr import (
+    TRUE,
+    Const,
+    Expr,
+    Var,
+    all_of,
+    as_expr,
+    as_index,
+    binary,
+    conjuncts,
+    in_type,
+    reads_memory,
+    substitute,
+    variables,
+)
 from ...ir.layout.index_map import IndexMap
 from ...ir.node import children, walk
 from ...ir.stmt import (
@@ -59,10 +73,11 @@ def transform_loops(
     them; Y is the box of `extents`, by default the least that holds the image.  Skewing,
     offsets and tilings are maps like any other: ``lambda i, f: [(i + f) // 4, (i + f) % 4, f]``.
     Of the types of the loops, the new ones have that which counts furthest; the map is computed in the index type.
-    Conditions: (1) the loops are a perfect nest in this order, of constant extents; (2) the map is affine
-    and injective on the instances that run; (3) `extents` holds its image, and the type each of them; (4) no two
-    instances that touch one element change their order, unless both are updates by one
-    associative operation; (5) an init still comes before what it initialises.
+    Conditions: (1) the loops are a perfect nest in this order, of constant extents, but for those that are an index by
+    themselves and in no other one, where no `extents` are given; (2) the map is affine and injective on the instances
+    that run; (3) `extents` holds its image, and the type each of them; (4) no two instances that touch one element
+    change their order, unless both are updates by one associative operation; (5) an init still comes before what it
+    initialises.
     Returns the new loops, outermost first.
     """
     nest = perfect_nest(func, loops)
@@ -75,7 +90,10 @@ def transform_loops(
     check_rectangular(nest)
     mapping = IndexMap.make(index_map, len(nest.loops))
     images = mapping.map_indices(nest.variables)
-    sizes, inverse, new_vars = _invert(func, nest, images, extents)
+    kept = {loop.var: loop.extent for loop in _staying(nest, images)} if extents is None else {}
+    changed = replace(nest, loops=tuple(loop for loop in nest.loops if loop.var not in kept))
+    moved = tuple(image for image in images if image not in kept)
+    sizes, inverse, new_vars = _invert(func, changed, moved, extents)
     outer = nest.loops[0]
     if not any_order(nest):
         start = 2 * depth_of(func, outer)
@@ -85,9 +103,25 @@ def transform_loops(
             return (*statement.schedule[: start + 1], *images, *statement.schedule[inner:])
 
         check_order(func, outer, time, 4)
-    result = with_stmt(func, outer, _new_nest(func, nest, images, sizes, inverse, new_vars))
+    body = _new_body(func, changed, moved, sizes, inverse, new_vars)
+    made = iter((var, in_type(as_expr(size, var), var.dtype)) for var, size in zip(new_vars, sizes, strict=True))
+    order = [(i, kept[i]) if isinstance(i, Var) and i in kept else next(made) for i in images]
+    for var, extent in reversed(order):
+        body = For(var, extent, body)
+    assert isinstance(body, For)
+    result = with_stmt(func, outer, replace(body, annotations=outer.annotations))
     _check_init(result, nest.body)
-    return result, [v.name for v in new_vars]
+    return result, [var.name for var, _ in order]
+
+
+def _staying(nest: Nest, images: Sequence[Expr]) -> list[For]:
+    """The loops of an unknown extent that are an index by themselves and are in no other one, where there are more."""
+    found = []
+    for loop in nest.loops:
+        used = [image for image in images if loop.var in variables(image)]
+        if not isinstance(loop.extent, Const) and used == [loop.var]:
+            found.append(loop)
+    return found if len(found) < len(nest.loops) else []
 
 
 def _executed(nest: Nest) -> Domain:
@@ -153,7 +187,7 @@ def _extents(relation: Relation, extents: Sequence[int] | None, rank: int) -> li
     return sizes
 
 
-def _new_nest(
+def _new_body(
     func: PrimFunc,
     nest: Nest,
     images: tuple[Expr, ...],
@@ -166,11 +200,7 @@ def _new_nest(
     conditions = [substitute(c, inverse) for c in nest.conditions]
     cond = simplify(all_of([_image_condition(nest, images, inverse, bounds), *conditions]), known)
     narrow: dict[Var, Expr] = {x: narrow_index(value, x.dtype, known) for x, value in inverse.items()}
-    body = guard(substitute_loops(nest.body, narrow, known), cond)
-    for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
-        body = For(var, in_type(as_expr(size, var), var.dtype), body)
-    assert isinstance(body, For)
-    return replace(body, annotations=nest.loops[0].annotations)
+    return guard(substitute_loops(nest.body, narrow, known), cond)
 
 
 def _image_condition(

@@ -233,3 +233,36 @@ def test_multiples_are_as_many_as_extents() -> None:
     sch.cache_write("matmul", 0, "global")
     sch.transform_layout("matmul", "c_global", lambda i, j: [i, j], multiples=[4, 1])
     assert "T.alloc_buffer((8, 4)" in sch.func.script()
+
+
+POOL = """
+@T.prim_func
+def means(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 5, 4, 6), "float32")
+    B = T.match_buffer(b, (n, 5), "float32")
+    T.assume(n <= 40)
+    for i, j, k, l in T.grid(n, 5, 4, 6):
+        with T.block("B"):
+            vi, vj, vk, vl = T.axis.remap("SSRR", [i, j, k, l])
+            with T.init():
+                B[vi, vj] = 0.0
+            B[vi, vj] = B[vi, vj] + A[vi, vj, vk, vl]
+"""
+
+
+@pytest.mark.parametrize(
+    ("index_map", "order"),
+    [("lambda i, j, k, l: [i, j, k * 6 + l]", ["i", "j", "i_2"]), ("lambda i, j, k, l: [j, l, i, k]", list("jlik"))],
+)
+def test_loops_of_an_unknown_extent_stay_while_others_are_transformed(index_map: str, order: list[str]) -> None:
+    """Those that are an index by themselves, in their place among the new ones; in another index they are refused."""
+    sch = Schedule(program(POOL))
+    made = list(sch.transform_block_layout("B", index_map))
+    assert len(made) == len(order) and made[order.index("i")] == "i"
+    for n in (1, 3, 40):
+        a, b = np.random.default_rng(n).integers(-4, 5, (n, 5, 4, 6)).astype(np.float32), np.zeros((n, 5), np.float32)
+        ss.interpret(sch.func, a, b)
+        np.testing.assert_array_equal(b, a.sum(axis=(2, 3)))
+    with pytest.raises(ScheduleError, match="loop `i` has the extent `n`, which is not constant"):
+        Schedule(program(POOL)).transform_block_layout("B", "lambda i, j, k, l: [i * 5 + j, k, l]")

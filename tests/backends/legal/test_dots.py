@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -157,7 +158,7 @@ def words_program(name: str, width: int) -> Lowered:
 @pytest.mark.parametrize("target", [n for n, t in TARGETS.items() if runs_here(t)])
 def test_code_computes_what_the_interpreter_does(target: str, name: str) -> None:
     """Vectors of every width, of words of any bits, added to numbers near the ends of their range: sums wrap."""
-    for width in (1, 2, 3, 4, 5, 8, 12, 16, 20, 32):
+    for width in (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 26, 32):
         program = words_program(name, width)
         rng = np.random.default_rng(width)
         a, b = (rng.integers(-(2**31), 2**31, program.params[0].shape).astype(np.int32) for _ in range(2))
@@ -170,6 +171,15 @@ def test_code_computes_what_the_interpreter_does(target: str, name: str) -> None
             bound.write(number, data)
         bound.run()
         np.testing.assert_array_equal(bound.read(2), want)
+
+
+@pytest.mark.parametrize(
+    ("width", "calls"), [(1, 1), (5, 1), (7, 1), (8, 1), (10, 1), (14, 1), (16, 1), (20, 2), (26, 2), (36, 3)]
+)
+def test_the_rest_of_a_vector_is_one_instruction(width: int, calls: int) -> None:
+    """What is left over of whole vectors takes one that is wide enough, not several narrow ones."""
+    text = generate(words_program("dot_4x8packed_us", width), TARGETS["vnni"])
+    assert len(re.findall(r"= call .*vpdpbusd", text)) == calls
 
 
 @pytest.mark.parametrize("signs", SIGNS)

@@ -70,6 +70,13 @@ PAIRS = [
     (A44, "for i in T.serial(T.int32(2)):\n    W = T.match_buffer(A[i * 2:i * 2 + 2, 0:4], (2, 4))\n"
      "    for j in T.serial(T.int32(2)):\n        W[j, 3] = 1.0",
      "for i in T.serial(T.int32(2)):\n    for j in T.serial(T.int32(2)):\n        A[i * 2 + j, 3] = 1.0"),
+    (A44, "s = T.int32()\no = T.int32()\nW = T.match_buffer(A[1:3, 2:4], (2, 2), strides=[s, 1], elem_offset=o)\n"
+     "T.call_packed('f', W.data, W.elem_offset, W.strides[0], A.elem_offset, s, o)",
+     "T.call_packed('f', A.data, T.int64(6), T.int64(4), T.int64(0), T.int32(4), T.int32(6))"),
+    ("a: T.handle",
+     "s = T.int32()\no = T.int32()\nA = T.match_buffer(a, (4, 4), strides=[s, 1], elem_offset=o, offset_factor=4)\n"
+     "A[0, 0] = T.Cast('float32', s + o)",
+     "A = T.match_buffer(a, (4, 4))\nA[0, 0] = T.Cast('float32', T.int32(4) + T.int32(0))"),
     (A44, "W = T.match_buffer(A[1:3, 2:4], (2, 2))\nW[0, 1] = W[1, 0]", "A[1 + 0, 2 + 1] = A[1 + 1, 2 + 0]"),
 ]  # fmt: skip
 
@@ -106,6 +113,8 @@ def test_types_and_extents_come_from_outside() -> None:
         (A44, "W = T.match_buffer(A[0, 0:3], (3,))\nW[0, 0] = 1.0", "has 1 dimensions, but 2 indices are given"),
         (A44, "W = T.match_buffer(A[0, 0:3], (3,))\nA[0, 0] = W", "the region `W` needs indices here"),
         (A44, "D = T.decl_buffer((4, 4), strides=[8, 2])\nD[0, 0] = 1.0", "differ from the dense ones"),
+        (A44, "W = T.match_buffer(A[0, 0:3], (3,))\nA[0, 0] = W.strides[1]", "`W.strides` has 1 axes"),
+        (A44, "A[0, 0] = T.Cast('float32', A.rank)", "`A.rank` is not an expression of the script"),
         (F16, "A[0] = A[1] & 3", "is not defined for the type float32"),
     ],
 )  # fmt: skip

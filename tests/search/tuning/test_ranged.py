@@ -325,3 +325,23 @@ def test_one_schedule_has_all_sizes_where_several_do_not_go_together() -> None:
     times = {n: {p: seconds[p.values[size] < 9][n] for p in search.points} for n in (0, 1)}
     assert search._chosen(entries, times) == entries[1].steps
     assert any("does not hold for some of them alone" in note for note in notes)
+
+
+def test_parameters_that_are_only_written_in_other_extents_stay_as_they_are() -> None:
+    """Means of any number of images: the schedule of one shape takes height and width as one axis."""
+    work = ss.workload("global_avg_pool2d", n=(1, 32), c=8, h=12, w=8)
+    own = work.at({"n_": 16}).func
+    sch = Schedule(own)
+    sch.transform_layout("pool", "x", lambda n, c, h, w: [n, c, h * 8 + w])
+    fused = sch.transform_block_layout("pool", lambda n, c, h, w: [n, c, h * 8 + w])[-1]
+    sch.split(fused, [None, 16])
+    made = general(sch.trace.to_json(), own, work.func, TARGET)
+    assert len(made.get_loops("pool")) == 4
+    kernel = ss.build(made.func, TARGET)
+    for n in (1, 5, 32):
+        x = np.random.default_rng(n).integers(-4, 5, (n, 8, 12, 8)).astype(np.float32)
+        np.testing.assert_allclose(kernel(x), x.mean(axis=(2, 3)), rtol=1e-6)
+    sch = Schedule(own)
+    sch.transform_layout("pool", "x", lambda n, c, h, w: [n, h, w, c])
+    with pytest.raises(ScheduleError, match=r"\(8\) the extents of the parameter `x` are expressions"):
+        general(sch.trace.to_json(), own, work.func, TARGET)
