@@ -120,18 +120,19 @@ class Chart:
             return ""
         end = max(self.state.seconds, 1e-3)
         low, high = self.points[-1][1], self.points[0][1]
-        span = max(high - low, 1e-3 * high)
+        span = high - low
 
         def place(seconds: float, us: float) -> str:
             x = LEFT + (WIDTH - LEFT - 8) * seconds / end
-            y = 8 + (HEIGHT - BELOW - 16) * (1 - (us - low) / span)
+            y = 8 + (HEIGHT - BELOW - 16) * (1 - (us - low) / span if span else 0.5)
             return f"{x:.1f},{y:.1f}"
 
         steps = [place(*self.points[0])]
         for (_, before), (seconds, us) in zip(self.points, self.points[1:], strict=False):
             steps += [place(seconds, before), place(seconds, us)]
         steps.append(place(end, low))
-        labels = [(LEFT - 6, 14, "end", latency(high)), (LEFT - 6, HEIGHT - BELOW - 4, "end", latency(low)),
+        values = [(14, high), (HEIGHT - BELOW - 4, low)] if span else [((HEIGHT - BELOW) // 2 + 4, low)]
+        labels = [*((LEFT - 6, y, "end", latency(us)) for y, us in values),
                   (LEFT, HEIGHT - 6, "start", "0:00"), (WIDTH - 8, HEIGHT - 6, "end", clock(end))]  # fmt: skip
         texts = "".join(
             f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="11" fill="currentColor">{escape(text)}</text>'

@@ -34,7 +34,7 @@ def program(text: str) -> str:
         plain.clear()
         found.append(f'<span style="color:{COLOURS[match.lastgroup]}">{escape(match[0])}</span>')
     found.append(escape("".join(plain) + more))
-    return f'<pre style="line-height:1.3">{"".join(found)}</pre>'
+    return f'<pre style="line-height:1.3;font-family:monospace">{"".join(found)}</pre>'
 
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -104,6 +104,17 @@ def test_a_notebook_has_one_picture_that_changes(notebook: list[str], monkeypatc
     assert "<svg" in notebook[-1] and "40.00 us" in notebook[-1] and "crash 1" in notebook[-1]
 
 
+def test_a_first_result_stands_in_the_middle() -> None:
+    """One latency is one label, beside a line that the frame does not hide."""
+    chart = Chart(State("tuning x"), lambda html: lambda other: None)
+    chart.take({"event": "trial", "trials": 1, "status": "ok", "best_us": 100.0})
+    assert chart._svg().count(">100.0 us<") == 1
+    (_, y), (_, end) = (point.split(",") for point in chart._svg().partition('points="')[2].partition('"')[0].split())
+    assert y == end and 30 < float(y) < live.HEIGHT - live.BELOW - 30
+    chart.take({"event": "trial", "trials": 2, "status": "ok", "best_us": 40.0})
+    assert chart._svg().count(" us<") == 2
+
+
 def test_a_notebook_can_be_left_alone(notebook: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """`progress=False` shows nothing there either."""
     shown(False, False, monkeypatch)
