@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAKING = 1.0  # seconds that each program is given at the end of a run for its kernel, a choice
 LARGEST_MAKING = 0.3  # the share of the seconds that all of them are given
 SHARES = {"least": 0.0, "middle": 0.5, "largest": 1.0}  # of the ranges, where the whole is measured
-TURNS = 7  # calls at each of these
+TURN_SECONDS = 0.3  # of calls at each of these, a choice
 
 
 def tune(options: SearchOptions, output: Output, started: float) -> int:
@@ -216,20 +216,8 @@ def _tell(
 
 def _measured(model: RangedModel, share: float) -> tuple[Mapping[str, int], float]:
     """Sizes at a share of all ranges, and microseconds of a call there, alone on this host."""
-    import numpy as np
-
     from ..search.workers import host_lock
 
     sizes = {name: r.low + int(share * (r.count - 1)) * r.step for name, r in model.ranges.items()}
-    rng, arrays = np.random.default_rng(0), []
-    for tensor in model.inputs:
-        shape = model.network.shape(tensor.name, sizes)
-        arrays.append(rng.standard_normal(shape).astype(tensor.dtype) if tensor.dtype == "float32"
-                      else np.zeros(shape, tensor.dtype))  # fmt: skip
-    times = []
     with host_lock.exclusive():
-        for _ in range(TURNS):
-            begun = time.perf_counter()
-            model(*arrays)
-            times.append(time.perf_counter() - begun)
-    return sizes, statistics.median(times) * 1e6
+        return sizes, statistics.median(model.measure(sizes, TURN_SECONDS)) * 1e6

@@ -63,6 +63,25 @@ def test_a_network_of_free_sizes_is_tuned_replayed_and_shown(
         np.testing.assert_allclose(run(x), np.maximum(x @ weights, 0), rtol=1e-4, atol=1e-5)
 
 
+def test_inputs_of_every_type_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers of two bytes, which NumPy has not, and places, beside each other."""
+    from onnx import TensorProto, helper
+
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "none.db"))
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["i", "i"], ["b"])]
+    types = {"x": TensorProto.BFLOAT16, "i": TensorProto.INT64, "a": TensorProto.BFLOAT16, "b": TensorProto.INT64}
+    values = {name: helper.make_tensor_value_info(name, kind, ["n", 24]) for name, kind in types.items()}
+    graph = helper.make_graph(nodes, "pair", [values["x"], values["i"]], [values["a"], values["b"]])
+    file = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    assert main(["show", "--model", str(file), "--range", "n=2..8:2", "--format", "json"]) == 0
+    told = events(capsys)[-1]
+    assert [entry["sizes"] for entry in told["latencies"]] == [{"n": 2}, {"n": 4}, {"n": 8}]
+    assert all(entry["latency_us"] > 0 for entry in told["latencies"])
+
+
 @pytest.mark.parametrize(
     ("text", "extents"),
     [
