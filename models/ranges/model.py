@@ -293,7 +293,7 @@ def _checked(tensor: RangedTensor, array: Any) -> Array:
         raise TypeError(f"`{tensor.name}` must be a NumPy array, but got {type(array).__name__}")
     dtype = numpy_dtype(tensor.dtype)
     if is_passed_as(tensor.dtype, array.dtype):
-        array = array.view(dtype)
+        return _checked(tensor, array.view(dtype))
     if array.dtype != dtype:
         raise TypeError(f"`{tensor.name}` must have dtype {dtype}, but got {array.dtype}")
     if not (array.flags.c_contiguous and array.flags.aligned):
