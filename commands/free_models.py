@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from ..search.tasks.device import Device
 from ..search.tasks.interface import pairs
 from .lookup import missing
 from .models import DEFAULT_SECONDS, OTHER_SEARCH, OTHER_WORK, ModelState
-from .options import RecordOptions, SearchOptions, inputs_of
+from .options import RecordOptions, SearchOptions, extents_of, inputs_of, number_of
 from .output import Output, latency, scaled
 from .progress import Progress
 
@@ -110,24 +109,20 @@ def free_sizes(options: Options) -> FreeSizes:
     rest: list[str] = []
     for text in options.input:
         name, _, given = text.rpartition("=")
-        parts = re.split(r"\s*,\s*|x", given.strip("[]")) if "," not in given else given.strip("[]").split(",")
-        free = [part for part in parts if part.isidentifier()]
-        if (
-            not name
-            or not free
-            or given.endswith(".npy")
-            or not all(part in free or part.isdecimal() for part in parts)
-        ):
+        extents = extents_of(given)
+        free = [extent for extent in extents if isinstance(extent, str)]
+        is_value = number_of(given) is not None and given not in ranges
+        if not name or not free or is_value or not all(extent.isidentifier() for extent in free):
             rest.append(text)
             continue
-        if unknown := [part for part in free if part not in ranges]:
+        if unknown := [extent for extent in free if extent not in ranges]:
             raise UsageError(
                 f"--input {text} has the extent {unknown[0]}, of which nothing is known: give its range, as in "
                 f"`--range {unknown[0]}=1..64`, or a number"
             )
         if name in shapes:
             raise UsageError(f"--input gives {name!r} a shape or a value twice")
-        shapes[name] = tuple(int(part) if part.isdecimal() else part for part in parts)
+        shapes[name] = tuple(extents)
     given_else = inputs_of(rest)
     if twice := [name for name in (*given_else.shapes, *given_else.values, *given_else.either) if name in shapes]:
         raise UsageError(f"--input gives {twice[0]!r} a shape or a value twice")
