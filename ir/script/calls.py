@@ -139,8 +139,10 @@ def _args(parser: Parser, name: str, node: ast.Call) -> tuple[Arg, ...]:
 def _arg(parser: Parser, node: ast.AST) -> Arg:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return Text(node.value)
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return finish(node.value, "int32") if abs(node.value) < 1 << 31 else const(node.value)
+    sign, literal = (-1, node.operand) if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else (1, node)
+    if isinstance(literal, ast.Constant) and type(literal.value) is int:
+        value = sign * literal.value
+        return finish(value, "int32") if -(1 << 31) <= value < 1 << 31 else const(value)
     if isinstance(node, ast.Attribute) and node.attr == "data" and isinstance(node.value, ast.Name):
         found = parser.scope.find(node.value.id)
         return Pointer(found.buffer if isinstance(found, Window) else parser.exprs.buffer(node.value))
@@ -161,8 +163,8 @@ def _arg(parser: Parser, node: ast.AST) -> Arg:
             return Pointer(element.buffer, element.indices)
         if is_namespaced(node.func) and name not in EXPRESSIONS and not is_dtype(name) and name != "Let":
             return Nested(name, _args(parser, name, node))
-    value: Expr = parser.exprs.expr(node)
-    return value
+    other: Expr = parser.exprs.expr(node)
+    return other
 
 
 # ---------------------------------------------------------------- regions that a block declares
