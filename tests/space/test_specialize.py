@@ -89,7 +89,7 @@ def test_cases_share_the_layouts_of_parameters() -> None:
         ([[{"n": [8, 1]}, []], [{}, []]], r"\(2\) the range of `n` is \[least, largest\]"),
         ([[{"n": [1, 8]}], [{}, []]], r"\(2\) a case is \[ranges, steps\]"),
         ([[{}, [["sample_categorical", {}]]]], r"\(4\) `sample_categorical` is no primitive that a case may have"),
-        ([[{}, [["vectorize", {"loop": "i"}]]]], r"\(5\) case 1: vectorize\(loop='i'\): loop `i` has the extent n"),
+        ([[{}, [["vectorize", {"loop": "i"}]]]], r"\(5\) case 1: vectorize\(loop='i'\): loop `i` has the extent `n`"),
     ],
 )  # fmt: skip
 def test_other_cases_are_refused(cases: list[Any], sentence: str) -> None:

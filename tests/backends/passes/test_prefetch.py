@@ -16,6 +16,7 @@ from stridesmith.ir.arith.simplify import simplify
 from stridesmith.ir.expr import Call, Expr, Load, as_int, const, substitute
 from stridesmith.ir.functions import PREFETCH
 from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.node import children
 from stridesmith.ir.stmt import Evaluate, For, PrimFunc, Stmt, walk_stmts
 
 CPU = discover("cpu", threads=2)
@@ -67,10 +68,9 @@ def _fetches(stmt: Stmt, around: tuple[For, ...]) -> Iterator[tuple[list[For], E
         assert isinstance(load, Load) and load.buffer.name == "w"
         yield list(around), load.indices[0]
     inside = (*around, stmt) if isinstance(stmt, For) else around
-    for child in vars(stmt).values():
-        for item in child if isinstance(child, tuple) else (child,):
-            if isinstance(item, Stmt):
-                yield from _fetches(item, inside)
+    for child in children(stmt):
+        if isinstance(child, Stmt):
+            yield from _fetches(child, inside)
 
 
 def lines(found: list[tuple[list[For], Expr]], outermost: int) -> list[int]:
