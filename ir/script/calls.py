@@ -139,8 +139,10 @@ def _args(parser: Parser, name: str, node: ast.Call) -> tuple[Arg, ...]:
 def _arg(parser: Parser, node: ast.AST) -> Arg:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return Text(node.value)
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return finish(node.value, "int32") if abs(node.value) < 1 << 31 else const(node.value)
+    number = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    if isinstance(number, ast.Constant) and type(number.value) is int:
+        told = number.value if number is node else -number.value
+        return finish(told, "int32") if -(1 << 31) <= told < 1 << 31 else const(told)
     if isinstance(node, ast.Attribute) and node.attr == "data" and isinstance(node.value, ast.Name):
         found = parser.scope.find(node.value.id)
         return Pointer(found.buffer if isinstance(found, Window) else parser.exprs.buffer(node.value))
