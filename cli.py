@@ -91,12 +91,20 @@ def _refuse_repeated(command: click.Command, ctx: click.Context, args: Sequence[
     except click.UsageError as error:
         error.ctx = error.ctx or ctx  # which click's parser leaves out, and `mistake` asks for
         raise
-    known = {word for param in command.params if isinstance(param, click.Option) for word in param.opts}
+    known = {
+        word
+        for param in command.params
+        if isinstance(param, click.Option)
+        for word in (*param.opts, *param.secondary_opts)
+    }
     for name, value in values.items():
-        if isinstance(value, str) and value in known:
-            param = next(each for each in given if each.name == name)
-            word, metavar = _option(param), param.metavar if isinstance(param, click.Option) else None
-            raise UsageError(f"{word} needs a value, but `{value}` follows, an option: `{word} {metavar or 'VALUE'}`")
+        for each in value if isinstance(value, list) else [value]:  # a list of what can be given again
+            if isinstance(each, str) and each.partition("=")[0] in known:
+                param = next(option for option in given if option.name == name)
+                word, metavar = _option(param), param.metavar if isinstance(param, click.Option) else None
+                raise UsageError(
+                    f"{word} needs a value, but `{each}` follows, an option: `{word} {metavar or 'VALUE'}`"
+                )
     seen: dict[str | None, click.Option] = {}
     for param in given:
         if not isinstance(param, click.Option) or param.multiple:

@@ -39,7 +39,7 @@ from league_draw import draw
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite, suites
 from stridesmith.configs.schema import Entry
-from stridesmith.search.records.status import OF_NOBODY
+from stridesmith.search.records.status import FAILURES, tells_nothing
 from stridesmith.search.tasks.interface import Interface, interface_of
 from stridesmith.search.tasks.task import name_of
 from stridesmith.search.workers.process import WorkerProcess
@@ -55,7 +55,7 @@ BUILT = 0.95
 AT_ONCE = 5
 SMALLEST = 13
 SECONDS: dict[type[Job[Any]], float] = {Build: 60.0, Prepare: 300.0, Verify: 120.0}
-MACHINES_FAULT = ("build_timeout", "run_timeout", *OF_NOBODY)
+MACHINES_FAULT = ("build_timeout", "run_timeout", *filter(tells_nothing, FAILURES))
 R = TypeVar("R", bound=Reply)
 NOT_BUILT = ("masked", "refused", "build_error", "build_timeout")
 Line = dict[str, Any]

@@ -232,11 +232,10 @@ def table(results: list[Row]) -> str:
             lines.append(f"| {row['model']} | {'| ' * len(forms)}| - | | | {' '.join(told_of(row).split())} | |")
             continue
         times = [f"{row['times'][name][0] * 1e-3:.2f}" if name in row["times"] else "-" for name in forms]
-        ours = row["times"].get("stridesmith:model")  # not there where it was wrong
-        parts = f"{row['sum_of_parts_us'] / ours[0]:.2f}" if ours else "-"
+        whole = row["times"]["stridesmith:model"][0]
         lines.append(
             f"| {row['model']} | {' | '.join(times)} | {row['best_peer'] or '-'} | {row['ratio']:.2f} "
-            f"| {parts} | {row['copies']:.1%} | {', '.join(row['fallback']) or '-'} "
+            f"| {row['sum_of_parts_us'] / whole:.2f} | {row['copies']:.1%} | {', '.join(row['fallback']) or '-'} "
             f"| {row['seconds']:.0f} |"
         )
     return "\n".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from ..search.tasks.device import Device
 from ..search.tasks.interface import pairs
 from .lookup import missing
 from .models import DEFAULT_SECONDS, OTHER_SEARCH, OTHER_WORK, ModelState
-from .options import RecordOptions, SearchOptions, inputs_of
+from .options import RecordOptions, SearchOptions, extents_of, inputs_of, number_of
 from .output import Output, latency, scaled
 from .progress import Progress
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 MAKING = 1.0  # seconds that each program is given at the end of a run for its kernel, a choice
 LARGEST_MAKING = 0.3  # the share of the seconds that all of them are given
 SHARES = {"least": 0.0, "middle": 0.5, "largest": 1.0}  # of the ranges, where the whole is measured
-TURNS = 7  # calls at each of these
+TURN_SECONDS = 0.3  # of calls at each of these, a choice
 
 
 def tune(options: SearchOptions, output: Output, started: float) -> int:
@@ -110,24 +109,20 @@ def free_sizes(options: Options) -> FreeSizes:
     rest: list[str] = []
     for text in options.input:
         name, _, given = text.rpartition("=")
-        parts = re.split(r"\s*,\s*|x", given.strip("[]")) if "," not in given else given.strip("[]").split(",")
-        free = [part for part in parts if part.isidentifier()]
-        if (
-            not name
-            or not free
-            or given.endswith(".npy")
-            or not all(part in free or part.isdecimal() for part in parts)
-        ):
+        extents = extents_of(given)
+        free = [extent for extent in extents if isinstance(extent, str)]
+        is_value = number_of(given) is not None and given not in ranges
+        if not name or not free or is_value or not all(extent.isidentifier() for extent in free):
             rest.append(text)
             continue
-        if unknown := [part for part in free if part not in ranges]:
+        if unknown := [extent for extent in free if extent not in ranges]:
             raise UsageError(
                 f"--input {text} has the extent {unknown[0]}, of which nothing is known: give its range, as in "
                 f"`--range {unknown[0]}=1..64`, or a number"
             )
         if name in shapes:
             raise UsageError(f"--input gives {name!r} a shape or a value twice")
-        shapes[name] = tuple(int(part) if part.isdecimal() else part for part in parts)
+        shapes[name] = tuple(extents)
     given_else = inputs_of(rest)
     if twice := [name for name in (*given_else.shapes, *given_else.values, *given_else.either) if name in shapes]:
         raise UsageError(f"--input gives {twice[0]!r} a shape or a value twice")
@@ -221,20 +216,8 @@ def _tell(
 
 def _measured(model: RangedModel, share: float) -> tuple[Mapping[str, int], float]:
     """Sizes at a share of all ranges, and microseconds of a call there, alone on this host."""
-    import numpy as np
-
     from ..search.workers import host_lock
 
     sizes = {name: r.low + int(share * (r.count - 1)) * r.step for name, r in model.ranges.items()}
-    rng, arrays = np.random.default_rng(0), []
-    for tensor in model.inputs:
-        shape = model.network.shape(tensor.name, sizes)
-        arrays.append(rng.standard_normal(shape).astype(tensor.dtype) if tensor.dtype == "float32"
-                      else np.zeros(shape, tensor.dtype))  # fmt: skip
-    times = []
     with host_lock.exclusive():
-        for _ in range(TURNS):
-            begun = time.perf_counter()
-            model(*arrays)
-            times.append(time.perf_counter() - begun)
-    return sizes, statistics.median(times) * 1e6
+        return sizes, statistics.median(model.measure(sizes, TURN_SECONDS)) * 1e6

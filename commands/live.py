@@ -120,7 +120,7 @@ class Chart:
             return ""
         end = max(self.state.seconds, 1e-3)
         low, high = self.points[-1][1], self.points[0][1]
-        span = high - low
+        span = high - low if f"{high:.4g}" != f"{low:.4g}" else 0.0  # the digits of labels
 
         def place(seconds: float, us: float) -> str:
             x = LEFT + (WIDTH - LEFT - 8) * seconds / end

@@ -215,9 +215,24 @@ def _refuse_unused(options: Options, source: str) -> None:
             raise UsageError(f"--{option} goes with --{' or --'.join(sources)}, not with --{source}")
 
 
-def _free(name: str, extents: Sequence[str]) -> str:
+def extents_of(text: str) -> list[int | str]:
+    """What stands for the extents in a shape, ``1xnx24``, ``1,max,24`` or ``[1, max, 24]``: numbers, and other words.
+
+    A name between commas or in brackets may have an x in it.
+    """
+    is_shape = text.startswith("[") and text.endswith("]")
+    found = list[int | str]()
+    for given in (text[1:-1] if is_shape else text).split(","):
+        whole = given.strip().isidentifier() and (is_shape or "," in text)
+        for part in map(str.strip, [given] if whole else given.split("x")):
+            if part or not is_shape:
+                found.append(int(part) if part.isdecimal() and len(part) < 10 else part)
+    return found
+
+
+def _free(name: str, extents: Sequence[int | str]) -> str:
     """What to write instead where extents are names or ranges; empty where they are something else."""
-    if len(extents) < 2 or not any(part.isidentifier() or ".." in part for part in extents):
+    if len(extents) < 2 or not any(isinstance(e, str) and (e.isidentifier() or ".." in e) for e in extents):
         return ""
     return (
         f"; what names among the extents may be says --range of a search, `show` and `replay`, as in "
@@ -234,15 +249,15 @@ def inputs_of(texts: Iterable[str]) -> Given:
         name, equals, given = text.rpartition("=")
         if name in {**shapes, **values, **either}:
             raise UsageError(f"--input gives {name!r} a shape or a value twice")
-        is_shape = given.startswith("[") and given.endswith("]")
-        parts = [part for part in given.strip("[]").replace(",", "x").split("x") if part or not is_shape]
-        if equals and name and all(part.isdecimal() and len(part) < 10 for part in parts):
-            if len(parts) == 1 and not is_shape:
+        parts = extents_of(given)
+        numbers = [part for part in parts if isinstance(part, int)]
+        if equals and name and numbers == parts:
+            if given.strip().isdecimal():
                 either[name] = int(given)
             else:
-                shapes[name] = tuple(map(int, parts))
+                shapes[name] = tuple(numbers)
             continue
-        value = array_of(given) if given.endswith(".npy") else _number(given)
+        value = array_of(given) if given.endswith(".npy") else number_of(given)
         if not equals or not name or value is None:
             raise UsageError(
                 "--input takes NAME=EXTENTS, NAME=NUMBER or NAME=FILE.npy such as `--input x=1x3x320x320`, but got "
@@ -252,7 +267,7 @@ def inputs_of(texts: Iterable[str]) -> Given:
     return Given(shapes, values, either)
 
 
-def _number(text: str) -> bool | int | float | None:
+def number_of(text: str) -> bool | int | float | None:
     """A value as it is written; None for what is none."""
     if text in ("true", "false"):
         return text == "true"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def _class(name: str, value: type[Any]) -> str:
     lines = [f"class {name}", *_indented(value.__doc__)]
     for method, found in _own(value):
         lines.append("")
-        if isinstance(found, property):
+        if isinstance(found, (property, cached_property)):
             lines += [f"    {name}.{method}", *_indented(_first_paragraph(found.__doc__), 8)]
         else:
             function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
@@ -76,7 +77,7 @@ def _own(value: type[Any]) -> Iterable[tuple[str, Any]]:
         found |= vars(base)
     for name, item in found.items():
         documented = getattr(item, "__doc__", None) and (
-            inspect.isfunction(item) or isinstance(item, (property, staticmethod, classmethod))
+            inspect.isfunction(item) or isinstance(item, (property, cached_property, staticmethod, classmethod))
         )
         if documented and (not name.startswith("_") or name == "__call__") and name not in HIDDEN:
             yield name, item

@@ -57,7 +57,14 @@ def product_dtype(program: PrimFunc | Stmt) -> str | None:
     """
     body = program.body if isinstance(program, PrimFunc) else program
     products = [factors for n in walk(body) if isinstance(n, Store) and len(factors := _added_factors(n)) > 1]
-    return min((max((f.dtype for f in p), key=dtypes.bits) for p in products), key=dtypes.bits, default=None)
+    return min((max(map(_held, p), key=dtypes.bits) for p in products), key=dtypes.bits, default=None)
+
+
+def _held(factor: Expr) -> str:
+    """The type that a factor is held in: of ``int32(x) - 114``, or of a choice at a border, that of `x`."""
+    same = dtypes.is_float(factor.dtype)
+    loads = [n.dtype for n in walk(factor) if isinstance(n, Load) and dtypes.is_float(n.dtype) == same]
+    return max(loads, key=dtypes.bits, default=factor.dtype)
 
 
 def count_flops(program: PrimFunc | Stmt) -> int:

@@ -163,8 +163,8 @@ def _arg(parser: Parser, node: ast.AST) -> Arg:
             return Pointer(element.buffer, element.indices)
         if is_namespaced(node.func) and name not in EXPRESSIONS and not is_dtype(name) and name != "Let":
             return Nested(name, _args(parser, name, node))
-    value: Expr = parser.exprs.expr(node)
-    return value
+    other: Expr = parser.exprs.expr(node)
+    return other
 
 
 # ---------------------------------------------------------------- regions that a block declares

@@ -24,9 +24,11 @@ from ...backends.llvm.chain import chain_code
 from ...backends.memory import zeros
 from ...errors import UsageError
 from ...forks import renewed_in_children
+from ...ir.numbers import is_passed_as
 from ...ir.ranges import alone_in, values_of
 from ...ir.text import extents_text
 from ..run.memory import Span, best_fit
+from ..run.timing import random_arrays, seconds_of
 from .network import RangedNetwork, RangedOperator, RangedTensor
 
 if TYPE_CHECKING:
@@ -262,6 +264,21 @@ class RangedModel:
         arena = best_fit(spans, ALIGNMENT)
         return dict(arena.offsets), max(arena.nbytes, 1)
 
+    # ---------------------------------------------------------------- times
+
+    def random_inputs(self, sizes: Mapping[str, int], seed: int = 0) -> tuple[Array, ...]:
+        """Arrays of these sizes that the model can run on, as those of `Model.random_inputs`."""
+        shapes = (self.network.shape(tensor.name, sizes) for tensor in self.inputs)
+        return random_arrays(
+            ((shape, numpy_dtype(t.dtype)) for shape, t in zip(shapes, self.inputs, strict=True)), seed
+        )
+
+    def measure(self, sizes: Mapping[str, int], seconds: float = 1.0) -> list[float]:
+        """Seconds of whole runs at these sizes, as those of `Model.measure`.  Raises ValueError for wrong ones."""
+        given = self.random_inputs(sizes)
+        out = self._called(given, None)
+        return seconds_of(lambda: self(*given, out=out), self.target, seconds)
+
     @property
     def arena_bytes(self) -> int:
         """Bytes of the memory between operators, as large as the largest sizes that came so far ask for."""
@@ -274,8 +291,11 @@ def _checked(tensor: RangedTensor, array: Any) -> Array:
         array = np.asarray(array)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"`{tensor.name}` must be a NumPy array, but got {type(array).__name__}")
-    if array.dtype != numpy_dtype(tensor.dtype):
-        raise TypeError(f"`{tensor.name}` must have dtype {tensor.dtype}, but got {array.dtype}")
+    dtype = numpy_dtype(tensor.dtype)
+    if is_passed_as(tensor.dtype, array.dtype):
+        return _checked(tensor, array.view(dtype))
+    if array.dtype != dtype:
+        raise TypeError(f"`{tensor.name}` must have dtype {dtype}, but got {array.dtype}")
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise ValueError(f"`{tensor.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
     return array.view(np.ndarray)

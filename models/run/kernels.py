@@ -11,7 +11,7 @@ from ...errors import BadRecord
 from ...ir.deadline import OutOfTime, has_deadline, look
 from ...search.records.status import error_of
 from ...search.workers import kernel_cache
-from ...search.workers.executor import TOO_LATE
+from ...search.workers.executor import NO_TIME
 from ...search.workers.programs import candidate, estimated
 from ...search.workers.protocol import Build, Built, Compiled, Failed, to_text
 from ...search.workers.spread import build_here
@@ -126,7 +126,7 @@ def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[
         lasts = (isinstance(reply, Built) or reply.kind in ("refused", "build_error")) and task.script not in late
         if isinstance(reply, Failed) and record is None and job != _plain(job):
             (reply,) = _through_cache(build, [_plain(job)])
-        if reply == TOO_LATE:
+        if reply == NO_TIME:
             raise OutOfTime
         if isinstance(reply, Failed):
             if record is not None:

@@ -21,7 +21,7 @@ from ...backends.kernel import load_chain
 from ...backends.llvm.python_call import Expected, held
 from ...errors import UsageError, did_you_mean
 from ...forks import renewed_in_children
-from ...ir.deadline import is_over, look
+from ...ir.deadline import look
 from ...ir.dtypes import SCALAR_TYPES
 from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES, is_passed_as
@@ -30,6 +30,7 @@ from ..fallback import run_foreign
 from ..network import CARRIED, Branches, Called, Cut, Foreign, Lookup, Network, Operator, Tensor, problems
 from .plan import plan
 from .report import Row, report
+from .timing import random_arrays, seconds_of
 
 if TYPE_CHECKING:
     from ...backends.executable import Chain
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from ...search.tasks.task import Roof
     from .kernels import Kernel
 
-MOST_SAMPLES = 10_000
-PLACES = ("int32", "int64")
-"""The types of integers that say where something is in a tensor."""
 _READABLE, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
 
 
@@ -214,20 +212,7 @@ class Model:
         """
         given = self.random_inputs() if inputs is None else tuple(inputs)
         out = self._run(given, None)
-        for _ in range(3):
-            if not is_over():
-                self(*given, out=out)
-        samples: list[float] = []
-        settle = settler(self.target)
-        end = time.perf_counter() + seconds
-        while len(samples) < 3 or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
-            if samples and is_over():
-                break
-            settle()
-            began = time.perf_counter()
-            self(*given, out=out)
-            samples.append(time.perf_counter() - began)
-        return samples
+        return seconds_of(lambda: self(*given, out=out), self.target, seconds)
 
     def export(
         self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
@@ -248,16 +233,7 @@ class Model:
 
         Those of types that count places are 0, which is a place in every dimension.
         """
-        rng = np.random.default_rng(seed)
-
-        def drawn(given: _Expected) -> Array:
-            if str(given.dtype) in PLACES:
-                return np.zeros(given.shape, given.dtype)
-            is_float = given.dtype.kind == "f"
-            found = rng.standard_normal(given.shape) if is_float else rng.integers(0, 4, given.shape)
-            return np.asarray(found).astype(given.dtype)
-
-        return tuple(drawn(given) for given in self._given)
+        return random_arrays(((given.shape, given.dtype) for given in self._given), seed)
 
     def _cut(self) -> list[Callable[[list[float] | None], None]]:
         """The network as native calls of as many operators as follow each other, and foreign operators."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import DeviceMissing, StorageError, TemporaryError, UnknownTarget, WrongResult
 from ..records.database import Database
 from ..records.record import IMPORTED, ORIGIN, OWN, Record
-from ..records.status import KINDS, OF_NOBODY
+from ..records.status import KINDS, tells_nothing
 from ..records.turn import turn
 from ..tasks.device import Device
 from ..tuning.elsewhere import BUILD_SECONDS, in_interface, status_of, untried
@@ -311,7 +311,7 @@ def _news(entries: Sequence[_Entry], opponents: Sequence[_Entry]) -> list[Record
 
     A fault of the machine's leaves a record that there is as it was.  The untuned program is a record where it won.
     """
-    news = [e.here for e in entries if e.before is None or e.here.failure not in OF_NOBODY]
+    news = [e.here for e in entries if e.before is None or not tells_nothing(e.here.failure)]
     fastest_us = _fastest([*entries, *opponents])
     for entry in opponents:
         if entry.before is None:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,9 +76,9 @@ def bound(executable: Executable, values: Sequence[Array | None], signature: Seq
 
 def checked_seconds(seconds: float) -> float:
     """How long to measure.  Raises UsageError for what is no number above 0."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 < seconds < math.inf:
         raise UsageError(f"`seconds` is how long to measure, a number above 0, but got {seconds!r}")
-    return seconds
+    return float(seconds)
 
 
 def time_of(made: Bound, seconds: float, flops: int = 0) -> Timing:

@@ -42,9 +42,6 @@ KINDS: dict[str, Failure] = {
     TOO_LATE: Failure(TemporaryError, teaches=False, disqualifies=False, of_driver=False),
     "no_reference": Failure(StridesmithError, teaches=False, disqualifies=False, of_driver=False),
 }
-OF_NOBODY = tuple(kind for kind, failure in KINDS.items() if not failure.teaches)
-"""Kinds that say nothing of the candidate: something was lost, the run's time was over, nothing was there to compare
-with."""
 FAILURES = tuple(KINDS)
 _STATUS = re.compile(rf"(ok|{'|'.join(FAILURES)})(:[A-Za-z0-9_+-]{{1,24}})?")
 
@@ -57,6 +54,14 @@ def is_status(text: str) -> bool:
 def failure_kind(status: str) -> str:
     """``crash:SIGSEGV`` -> ``crash``; every other status is its own kind."""
     return status.partition(":")[0]
+
+
+def tells_nothing(kind: str | None) -> bool:
+    """Whether a kind of failure says nothing of the candidate; None is no failure.
+
+    Something was lost, the run's time was over, or nothing was there to compare with.
+    """
+    return kind is not None and not KINDS[kind].teaches
 
 
 def error_of(subject: str, done: str, status: str, message: str, note: str = "") -> StridesmithError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import StorageError, TemporaryError
 from ..records.record import ORIGIN
-from ..records.status import OF_NOBODY
+from ..records.status import TOO_LATE, tells_nothing
 from ..tasks.interface import breach
 from ..workers.protocol import Build, Built, Failed, Measure, Measured
 from . import events
@@ -77,7 +77,7 @@ def untried(task: Task, database: Database, found: Sequence[Record]) -> list[Rec
     if not found:
         return []
     here = database.records(task.script, task.target, task.interface)
-    known = {record.origin for record in here if record.failure not in OF_NOBODY}
+    known = {record.origin for record in here if not tells_nothing(record.failure)}
     return [record for record in found if record.id not in known]
 
 
@@ -98,4 +98,4 @@ def _given(func: PrimFunc) -> tuple[Argument, ...]:
 
 def status_of(outcome: Failed) -> str:
     """Why one failed; the short deadline of its build says nothing of the candidate."""
-    return "out_of_time" if outcome.kind == "build_timeout" else outcome.status
+    return TOO_LATE if outcome.kind == "build_timeout" else outcome.status

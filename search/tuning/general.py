@@ -90,7 +90,9 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
 
 def _only_reshapes(func: PrimFunc, name: str, arguments: dict[str, Any]) -> bool:
     """Whether a step gives a parameter, which lies as the caller's array does, other extents and nothing else."""
-    layout = func.layout_of(arguments["buffer"]) if name == "transform_layout" else None
+    if name != "transform_layout":
+        return False
+    layout = func.layout_of(buffer_of(func, arguments["block"], arguments["buffer"]).name)
     return layout is not None and layout.is_in_place
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...cost_model.metrics import ENOUGH_RANKED
 from ...errors import DeviceLost, WrongResult
 from ...invocation import COMMAND
-from ..records.status import DEVICE_LOST, KINDS
+from ..records.status import DEVICE_LOST, KINDS, TOO_LATE
 from ..workers.bench import Limits
 from ..workers.protocol import (
     Build,
@@ -215,7 +215,7 @@ class Loop:
             self.run.results.trials -= 1
         elif isinstance(reply, Failed) and trial.job.deadline is not None and reply.kind == "build_timeout":
             # Only the end of the run stopped this build, which says nothing of its candidate.
-            trial.reply = Failed(status="out_of_time", message=reply.message, trace=reply.trace)
+            trial.reply = Failed(status=TOO_LATE, message=reply.message, trace=reply.trace)
 
     def trial(self, candidate: Candidate) -> Trial:
         """A candidate with the job that builds it, or refused where it is scheduled here and that fails."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ...errors import StorageError, TemporaryError
 from ..records.record import Record, script_hash
-from ..records.status import OF_NOBODY
+from ..records.status import tells_nothing
 from ..workers import protocol
 from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, MeasureRoof, Raced, Roofed
 from . import events
@@ -242,7 +242,7 @@ def _disqualify(result: Race, record: Record, reply: Failed, task: Task) -> bool
     Returns whether it is taken back.
     The failure is one of the versions that it was met with, which may be others than those of the measurement.
     """
-    is_gone = record.is_disproved_by(reply.kind) or (not record.verified and reply.kind not in OF_NOBODY)
+    is_gone = record.is_disproved_by(reply.kind) or (not record.verified and not tells_nothing(reply.kind))
     if is_gone:
         met = record.changed(versions={**record.versions, **versions(task)})
         result.failed.append(met.failed(reply.status, reply.message))

@@ -18,8 +18,10 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import NoSchedule, UsageError
@@ -117,7 +119,7 @@ class _Search:
     ) -> None:
         self.settings, self.sizes, self.task, self.generate, self.emit = settings, sizes, sizes.task, generate, emit
         self.clock = Clock(settings.start, settings.seconds)
-        self.points, self.trials, self.failed = sizes.points, 0, dict.fromkeys(FAILURES, 0)
+        self.points, self.trials, self.failed = sizes.points, 0, Counter(dict.fromkeys(FAILURES, 0))
         limit = settings.seconds
         seconds = RACE_SECONDS if limit is None else min(RACE_SECONDS, RACE_SHARE * limit / len(self.points))
         self.turns = Turns(settings.seed, seconds)
@@ -191,27 +193,33 @@ class _Search:
                 limits["trials"] = max(1, settings.trial_limit // len(anchors))
             if self.clock.left is not None and settings.seconds is not None:
                 limits["seconds"] = max(SEARCH_SHARE * settings.seconds - self.clock.seconds, 2.0 * left) / left
-            asked = settings.model_copy(update={**program, **limits})
+            asked, failed = settings.model_copy(update={**program, **limits}), Counter[str]()
             try:
-                tune_one_shape(asked, self._told, generate=self.generate)
+                tune_one_shape(asked, partial(self._told, failed), generate=self.generate)
             except NoSchedule as error:
                 self.note(f"{point}: {error}")
                 continue
+            finally:
+                self.failed.update(failed)
             task = resolve(asked)
             with contextlib.closing(Database(settings.db)) as database:
                 records = database.top(task.script, task.target, task.interface, TAKEN + 2)
             found.append((point, fastest((r for r in records if r.verified), TAKEN)))
         return found
 
-    def _told(self, event: dict[str, Any]) -> None:
-        """Events of a search of one shape, but for its beginning and its end, which count here."""
+    def _told(self, failed: Counter[str], event: dict[str, Any]) -> None:
+        """Events of a search of one shape, but for its beginning and its end, which count here.
+
+        `failed` are its failures by kind: of its trials, and at its end all, those too that were no trials.
+        """
         if event["event"] == "trial":
             self.trials += 1
             if (kind := failure_kind(event["status"])) != OK:
-                self.failed[kind] += 1
+                failed[kind] += 1
         if event["event"] == "done":
             self.clock.share_out(event["activities"])
-            self.failed["refused"] += event["failed"]["refused"]  # which are no trials
+            failed.clear()
+            failed.update(event["failed"])
         if self.emit is not None and event["event"] not in ("start", "done"):
             self.emit(event)
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from ...errors import DeviceLost, StorageError, TemporaryError
 from ...ir.deadline import OutOfTime, until
 from ..records.spool import take_up
-from ..records.status import OF_NOBODY
+from ..records.status import tells_nothing
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task, peak_dtypes
 from ..workers import kernel_cache
@@ -403,7 +403,7 @@ class Scheduler:
             assert outcome is not None
             if isinstance(outcome, Failed):
                 run.note(f"{run.task.work}: no candidate was valid, and the untuned program failed: {outcome.message}")
-                share.is_given_up = outcome.kind in OF_NOBODY
+                share.is_given_up = tells_nothing(outcome.kind)
                 continue
             record = run.record().measured(outcome.samples, outcome.max_abs_error, "trial")
             share.untuned_us = record.latency_us

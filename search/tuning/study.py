@@ -24,7 +24,7 @@ from ...errors import ToolMissing
 from ...ir.deadline import OutOfTime, until
 from ..candidates.search_space import RUN, SKETCH, Candidate, Key, SearchSpace
 from ..records.record import Foretold
-from ..records.status import OF_NOBODY
+from ..records.status import tells_nothing
 
 if TYPE_CHECKING:
     import optuna
@@ -155,7 +155,7 @@ class Study:
         added = 0
         for record in records:
             key = self.search_space.stored(record)
-            if key is None or key in self._seen or record.failure in OF_NOBODY:
+            if key is None or key in self._seen or tells_nothing(record.failure):
                 continue
             if record.imported and not record.verified:
                 continue  # a stranger's word

@@ -25,7 +25,7 @@ from ...errors import DeviceLost, NoSchedule, StorageError, StridesmithError, Te
 from ...invocation import COMMAND
 from ...ir.deadline import OutOfTime, until
 from ..records.record import Record
-from ..records.status import OF_NOBODY
+from ..records.status import tells_nothing
 from ..tasks.device import Device
 from ..tasks.recording import Recording
 from ..tasks.task import Task, performance
@@ -274,7 +274,7 @@ def _best_so_far(run: Run, reason: str | Cut) -> Record | None:
 def _untuned(run: Run, reason: str | Cut) -> Record | None:
     """The program as it was written, where the time was over before any candidate had been measured or had failed."""
     results, task = run.results, run.task
-    own = sum(count for kind, count in results.failed.items() if kind not in (*OF_NOBODY, "refused"))
+    own = sum(count for kind, count in results.failed.items() if kind != "refused" and not tells_nothing(kind))
     if reason != "seconds" or own:
         return None
     if results.baseline is None:
@@ -304,7 +304,7 @@ def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithErro
     cause = f"; {problem}" if problem else ""
     for message, count in run.results.reasons.most_common(1):
         cause += f"; most often, {count} times, since {message}"
-    if reason == "seconds" and not any(count for kind, count in run.results.failed.items() if kind not in OF_NOBODY):
+    if reason == "seconds" and not any(count for kind, count in run.results.failed.items() if not tells_nothing(kind)):
         cause = (
             f": {run.settings.seconds:g} s were over before one of them, or the program as it was written, had been "
             f"measured; a run of more seconds goes on from there"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors import TemporaryError
-from ..records.status import OF_NOBODY
+from ..records.status import TOO_LATE
 from .actor_pool import ActorPool
 from .bench import Limits
 from .local_pool import LocalPool
@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.05  # between two looks
 UP_SECONDS = 5.0  # how long builders that are still starting here are waited for once the first one lives
 WAITING_SHARE = 0.25  # of what is left of a run, in which nothing is measured while a private Ray starts
 NO_NODE = Failed(status="infrastructure", message="Ray has no node that runs our actors")
-TOO_LATE = Failed(status="out_of_time", message="the time of the run was over")
+NO_TIME = Failed(status=TOO_LATE, message="the time of the run was over")
 
 
 class Executor(Protocol):
@@ -328,7 +328,7 @@ class _Batch(Generic[R]):
             pass
         for index in range(len(self.jobs)):
             if index not in self.replies:
-                self._finish(index, TOO_LATE)
+                self._finish(index, NO_TIME)
 
     def _unfinished(self) -> bool:
         return self.source is not None or len(self.replies) < len(self.jobs)
@@ -359,7 +359,7 @@ class _Batch(Generic[R]):
             lane = "measuring" if self.kind == "measure" else f"builder {actor.number}"
             facts = facts_of(self.jobs[index], reply)
             self.timeline.add(actor.node, lane, type(self.jobs[index]).__name__, since, time.monotonic(), **facts)
-        if isinstance(reply, Failed) and reply.kind in OF_NOBODY:
+        if isinstance(reply, Failed) and reply.kind == "infrastructure":
             self.losses[index] += 1
             if self.losses[index] <= RETRIES:
                 self.queue.appendleft(index)

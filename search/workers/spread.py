@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -53,10 +52,12 @@ class AllCores:
         left, replies = deque(range(len(given))), dict[int, Built | Failed]()
 
         def work(bench: Bench) -> None:
-            with contextlib.suppress(IndexError):  # another thread has taken the last one
-                while True:
+            while True:
+                try:
                     number = left.popleft()
-                    replies[number] = bench.build(given[number])
+                except IndexError:  # another thread has taken the last one
+                    return
+                replies[number] = bench.build(given[number])
 
         workers = min(usable_threads(), len(given) // FEWEST)
         while 1 < workers > len(self._benches):

@@ -11,6 +11,9 @@ import pytest
 
 import stridesmith as ss
 from stridesmith.cli import main
+from stridesmith.commands.free_models import free_sizes
+from stridesmith.commands.options import inputs_of
+from stridesmith.search.tasks.command_line import Options
 
 onnx = pytest.importorskip("onnx")
 
@@ -58,6 +61,54 @@ def test_a_network_of_free_sizes_is_tuned_replayed_and_shown(
     for n in (1, 7, 32):
         x = np.random.default_rng(n).standard_normal((n, 24)).astype(np.float32)
         np.testing.assert_allclose(run(x), np.maximum(x @ weights, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_of_every_type_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers of two bytes, which NumPy has not, and places, beside each other."""
+    from onnx import TensorProto, helper
+
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "none.db"))
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["i", "i"], ["b"])]
+    types = {"x": TensorProto.BFLOAT16, "i": TensorProto.INT64, "a": TensorProto.BFLOAT16, "b": TensorProto.INT64}
+    values = {name: helper.make_tensor_value_info(name, kind, ["n", 24]) for name, kind in types.items()}
+    graph = helper.make_graph(nodes, "pair", [values["x"], values["i"]], [values["a"], values["b"]])
+    file = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    assert main(["show", "--model", str(file), "--range", "n=2..8:2", "--format", "json"]) == 0
+    told = events(capsys)[-1]
+    assert [entry["sizes"] for entry in told["latencies"]] == [{"n": 2}, {"n": 4}, {"n": 8}]
+    assert all(entry["latency_us"] > 0 for entry in told["latencies"])
+
+
+@pytest.mark.parametrize(
+    ("text", "extents"),
+    [
+        ("x=1xnx24", (1, "n", 24)),
+        ("x=1,max,24", (1, "max", 24)),
+        ("x=[1, max, 24]", (1, "max", 24)),
+        ("x=[max]", ("max",)),
+        ("x=n", ("n",)),
+        ("x=[1x24]", (1, 24)),
+        ("x=[ 5 ]", (5,)),
+        ("x=[]", ()),
+    ],
+)
+def test_extents_stand_between_commas_or_at_each_x(text: str, extents: tuple[int | str, ...]) -> None:
+    """Names with an x in them between commas or in brackets; spaces there say nothing."""
+    ranges = {"max": "1..8", "n": "1..8"}
+    options = Options(input=(text,), range=tuple(f"{name}={value}" for name, value in ranges.items()))
+    assert free_sizes(options).shapes == {"x": extents}
+    if all(isinstance(extent, int) for extent in extents):
+        assert inputs_of([text]).shapes == {"x": extents}
+
+
+def test_values_stand_beside_ranges() -> None:
+    """A word that is a value is no extent of which something is missing."""
+    assert free_sizes(Options(input=("x=nx4", "train=true", "k=5"), range=("n=1..8",))).values == {
+        "train": True, "k": 5,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,15 @@ def test_a_first_result_stands_in_the_middle() -> None:
     assert chart._svg().count(" us<") == 2
 
 
+def test_latencies_that_no_label_tells_apart_are_one() -> None:
+    chart = Chart(State("tuning x"), lambda html: lambda other: None)
+    for number, best in enumerate((100.0, 99.999), 1):
+        chart.take({"event": "trial", "trials": number, "status": "ok", "best_us": best})
+    points = [point.split(",") for point in chart._svg().partition('points="')[2].partition('"')[0].split()]
+    assert len(points) == 4 and len({y for _, y in points}) == 1
+    assert chart._svg().count(" us<") == 1
+
+
 def test_a_notebook_can_be_left_alone(notebook: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """`progress=False` shows nothing there either."""
     shown(False, False, monkeypatch)

@@ -97,6 +97,21 @@ def test_what_is_multiplied_bounds_a_program(work: Workload, dtype: str | None) 
     assert product_dtype(work.func) == dtype and work.peak_dtype == (dtype or "float32")
 
 
+@pytest.mark.parametrize("factor", ["(T.int32(x[vi, vk]) - 114)", "T.if_then_else(vk < 7, T.int32(x[vi, vk]), 114)"])
+def test_a_zero_point_and_a_border_are_no_wider_than_what_they_read(factor: str) -> None:
+    text = f"""
+@T.prim_func
+def f(x: T.Buffer((4, 8), "uint8"), w: T.Buffer((8, 4), "int8"), y: T.Buffer((4, 4), "int32")):
+    for i, j, k in T.grid(4, 4, 8):
+        with T.block("y"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                y[vi, vj] = 0
+            y[vi, vj] = y[vi, vj] + {factor} * T.int32(w[vk, vj])
+"""
+    assert product_dtype(parse(text)) in ("uint8", "int8")
+
+
 def test_a_product_with_one_wide_factor_is_wide() -> None:
     """Weights of bytes that float32 is multiplied with are widened; what is written in another type tells nothing."""
     text = """

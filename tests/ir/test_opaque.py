@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import stridesmith as ss
 from stridesmith.backends.lower import LoweringError, check_calls
 from stridesmith.ir.dataflow.instances import instances
+from stridesmith.ir.expr import const
 from stridesmith.ir.interpreter.interpret import InterpreterError
 from stridesmith.ir.stmt import Opaque, While, walk_stmts
 
@@ -71,6 +72,15 @@ def test_pointers_say_what_is_touched() -> None:
     assert touched(program("T.call_packed('f', A.access_ptr('r'), B.access_ptr('w'))")) == {"A": "r", "B": "w"}
     pointer = "T.tvm_access_ptr(T.type_annotation('float32'), B.data, 0, 4, 2)"
     assert touched(program(f"T.call_packed('f', {pointer})")) == {"B": "w"}
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"), [(5, "int32"), (-5, "int32"), (-(2**31), "int32"), (-(2**31) - 1, "int64")]
+)
+def test_plain_numbers_have_one_type_on_both_sides_of_zero(number: int, dtype: str) -> None:
+    func = program(f"T.call_packed('f', {number})")
+    (call,) = (s for s in walk_stmts(func.body) if isinstance(s, Opaque))
+    assert call.args[1:] == (const(number, dtype),)
 
 
 BLOCK = """

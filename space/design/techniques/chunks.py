@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import prod, sqrt
 
 from ....ir import dtypes
-from ....ir.expr import Buffer, Load
+from ....ir.expr import Buffer, Load, conjuncts, variables
 from ....ir.node import walk
 from ....ir.stmt import PrimFunc, Store
 from ....ir.target import Target
@@ -170,10 +170,20 @@ def in_chunks(
 def merge_chunks(sch: Schedule, chunks: Sequence[str], target: Target) -> None:
     """One loop for the chunks of all stages, which threads share, or work-groups of one item each.
 
-    Raises ScheduleError where that is refused.
+    A last chunk that is shorter is peeled off: whole chunks test nothing.  Raises ScheduleError where it is refused.
     """
-    loop = sch.merge_adjacent_loops(*chunks, inner=False) if len(chunks) > 1 else chunks[0]
+    loop = str(sch.merge_adjacent_loops(*chunks, inner=False)) if len(chunks) > 1 else chunks[0]
+    for inner in _cut_by(sch, loop):
+        sch.annotate(inner, "peel", True)
     distribute(sch, loop, target, 1)
+
+
+def _cut_by(sch: Schedule, chunks: str) -> list[str]:
+    """The loops inside of the one over chunks that a condition over both says the end of, in order."""
+    blocks = leaf_blocks(sch.func.body)
+    conds = [variables(c) for block in blocks for c in conjuncts(block.predicate)]
+    inside = {v.name for names in conds if any(v.name == chunks for v in names) for v in names}
+    return sorted(inside - {chunks})
 
 
 def _split_rows(sch: Schedule, anchor: Anchor, axis: int, size: int) -> str:

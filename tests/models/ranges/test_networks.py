@@ -149,6 +149,26 @@ def test_wrong_calls_are_one_sentence(rows: RangedModel, shape: tuple[int, ...],
     assert str(caught.value) == sentence
 
 
+def test_it_is_measured_at_sizes(rows: RangedModel) -> None:
+    """On arrays of these sizes; others than it takes are refused."""
+    (x,) = rows.random_inputs({"n": 5})
+    assert x.shape == (5, 12) and x.dtype == np.float32 and x.any()
+    assert min(rows.measure({"n": 5}, seconds=0.01)) > 0
+    with pytest.raises(ValueError, match="n = 34, but the model takes"):
+        rows.measure({"n": 34})
+
+
+def test_bfloat16_of_another_package_is_passed_as_its_bits() -> None:
+    """As networks of one shape take it; a type that it is not is told by that of the bits."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    made = model([node("Relu", "x", "y")], {"x": ("n", 4)}, dtype="bfloat16")
+    run = ss.compile(made, ranges={"n": (1, 8)}, threads=1)
+    x = normal(3, 4).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(run(x).view(x.dtype), np.maximum(x, 0))
+    with pytest.raises(TypeError, match="`x` must have dtype uint16, but got float32"):
+        run(x.astype(np.float32))
+
+
 def test_arrays_that_disagree_are_one_sentence() -> None:
     """A size that two inputs have."""
     made = model([node("Add", "x z", "y")], {"x": ("n", 4), "z": ("n", 4)})

@@ -135,6 +135,8 @@ def test_times_to_measure_are_numbers_above_zero(seconds: Any) -> None:
     for call in (lambda: kernel.time(seconds=seconds), lambda: ss.race({"a": kernel, "b": kernel}, seconds=seconds)):
         with pytest.raises(ss.UsageError, match="a number above 0, but got"):
             call()
+    for number in (np.float32(0.01), np.int64(1)):
+        assert timed.checked_seconds(number) == pytest.approx(float(number))  # type: ignore[arg-type]
 
 
 def test_objects_print_in_a_line() -> None:

@@ -21,7 +21,7 @@ from stridesmith.search.tuning.clock import Clock
 from stridesmith.search.tuning.race import untuned_id
 from stridesmith.search.tuning.scheduler import Scheduler, Terms
 from stridesmith.search.tuning.settings import settings
-from stridesmith.search.workers.executor import TOO_LATE
+from stridesmith.search.workers.executor import NO_TIME
 from stridesmith.search.workers.protocol import Build, Job, Measure, MeasureRoof, Race
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
@@ -103,7 +103,7 @@ class Timed(fake_executor.FakeExecutor):
             until = math.inf if self.until is None else max(self.until, self.world.now)
             self.world.now = min(end, until)
             self.late += end > until
-            replies.append(TOO_LATE if end > until else do(job))
+            replies.append(NO_TIME if end > until else do(job))
             if done is not None:
                 done(index, replies[-1])
         return replies
@@ -167,7 +167,7 @@ def test_where_no_candidate_was_in_time_the_untuned_program_is_the_result(world:
     """Candidates that no builder had the time for have not failed; nothing else is known of the device."""
     there = world()
     there.executor._build = (  # type: ignore[method-assign]
-        lambda job, build=there.executor._build: TOO_LATE if job.choice is not None else build(job)
+        lambda job, build=there.executor._build: NO_TIME if job.choice is not None else build(job)
     )
     record = there.run(4.0)
     assert record.id == untuned_id(there.task) and record.trace is None

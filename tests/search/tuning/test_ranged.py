@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,17 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
-from stridesmith.errors import UsageError
+from stridesmith.errors import NoSchedule, UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
 from stridesmith.search.records.status import FAILURES
+from stridesmith.search.tuning import ranged
 from stridesmith.search.tuning.at_sizes import Sizes
+from stridesmith.search.tuning.events import Emit
 from stridesmith.search.tuning.general import BOUNDARIES, general
 from stridesmith.search.tuning.ranged import _Entry, _Search
-from stridesmith.search.tuning.settings import resolve, settings
+from stridesmith.search.tuning.settings import TuneSettings, resolve, settings
 from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of, with_small
 from stridesmith.search.tuning.variants import chosen
 from stridesmith.space.errors import ScheduleError
@@ -149,6 +152,18 @@ def test_what_is_not_proven_for_all_is_refused_or_left_out() -> None:
         general(moved.trace.to_json(), shape.func, two.func, TARGET)
 
 
+def test_a_parameter_may_be_named_by_its_place() -> None:
+    """What cannot be taken over is refused all the same, and what only writes other extents is left out."""
+    one = ROWS.at({"m": 8})
+    moved = Schedule(one.func)
+    moved.transform_layout("matmul", ("write", 0), lambda i, j: [j, i])
+    with pytest.raises(ScheduleError, match=r"\(8\) the extents of the parameter `c` are expressions"):
+        general(moved.trace.to_json(), one.func, ROWS.func, TARGET)
+    flat = Schedule(one.func)
+    flat.transform_layout("matmul", ("write", 0), lambda i, j: [i * 32 + j])
+    assert general(flat.trace.to_json(), one.func, ROWS.func, TARGET).trace.to_json() == []
+
+
 def test_what_divides_one_shape_is_peeled_for_all() -> None:
     """Tiles of rows and of vectors are peeled, and vectors masked where the target can do that."""
     two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
@@ -177,7 +192,7 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
     assert len(done) == 1 and done[0]["record"] == record.id and done[0]["gflops"] > 0
     assert done[0]["trials"] == sum(event["event"] == "trial" for event in events)
     failures = [event["status"].split(":")[0] for event in events if event["event"] == "trial"]
-    assert all(done[0]["failed"][kind] == failures.count(kind) for kind in FAILURES if kind != "refused")
+    assert all(done[0]["failed"][kind] >= failures.count(kind) for kind in FAILURES)  # some failed in a race
     spent = done[0]["activities"]
     assert sum(spent.values()) == pytest.approx(done[0]["seconds"], abs=0.1) and spent["startup"] < done[0]["seconds"]
     assert spent["building"] > 0 and spent["measuring"] > 0
@@ -195,6 +210,25 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
     assert "m = T.int64()" in shown["program"] and "define" in shown["source"] and shown["assembly"]
     with pytest.raises(UsageError, match=f"record {record.id} is of many shapes"):
         diagnose(record)
+
+
+def test_failures_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a search tells of all, of those that were trials too; where it found nothing, its trials tell."""
+    asked = settings(
+        workload=ROWS.name, params=dict(ROWS.shape), target="cpu", threads=1, seconds=8, db=str(tmp_path / "r.db")
+    )
+    search, ends = _Search(asked, Sizes.of(resolve(asked), {}), None, None), iter((True, False))
+
+    def searched(_: TuneSettings, emit: Emit, **__: object) -> None:
+        for status in ("ok", "refused", "wrong"):
+            emit({"event": "trial", "status": status})
+        if not next(ends):
+            raise NoSchedule("none")
+        emit({"event": "done", "activities": {}, "failed": {"refused": 3, "wrong": 2}})
+
+    monkeypatch.setattr(ranged, "tune_one_shape", searched)
+    search._searched()
+    assert search.trials == 6 and Counter(search.failed) == Counter(refused=4, wrong=3)
 
 
 @pytest.mark.parametrize(

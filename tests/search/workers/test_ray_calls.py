@@ -30,7 +30,7 @@ from stridesmith.search.workers import guardian, host_lock, protocol, ray_addres
 from stridesmith.search.workers.actor_pool import ActorPool
 from stridesmith.search.workers.actors import host_of_processes
 from stridesmith.search.workers.bench import Limits
-from stridesmith.search.workers.executor import TOO_LATE, RayExecutor, _Batch
+from stridesmith.search.workers.executor import NO_TIME, RayExecutor, _Batch
 from stridesmith.search.workers.local_pool import LocalPool
 from stridesmith.search.workers.protocol import Failed, SelfTest, to_text
 from stridesmith.search.workers.ray_address import check_address
@@ -241,6 +241,23 @@ def test_work_that_silences_three_actors_is_given_up(monkeypatch: pytest.MonkeyP
     assert isinstance(reply, Failed) and reply.status == "infrastructure" and "sign of life" in reply.message
 
 
+@pytest.mark.parametrize(("kind", "times"), [("infrastructure", 3), ("no_reference", 1)])
+def test_a_job_is_done_again_only_where_it_was_lost(kind: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no reference result has none the next time either."""
+    pool, _ = pool_of(monkeypatch, [False])
+    receive, received = pool.receive, list[object]()
+
+    def fails(actor: Any) -> Any:
+        if (text := receive(actor)) is None:
+            return None
+        received.append(text)
+        return Failed(status=kind, message="why")
+
+    monkeypatch.setattr(pool, "receive", fails)
+    (reply,) = _Batch("measure", [SelfTest(what="ping")], None).run(pool, lambda: None)
+    assert isinstance(reply, Failed) and reply.kind == kind and len(received) == times
+
+
 def test_nothing_is_waited_for_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has a reply keeps it, the rest is too late, jobs that were not made yet included."""
     pool, _ = pool_of(monkeypatch, [True])
@@ -248,7 +265,7 @@ def test_nothing_is_waited_for_when_the_time_is_over(monkeypatch: pytest.MonkeyP
     until, heard = time.monotonic() + 0.3, []
     jobs = (SelfTest(what="ping") for _ in range(3))
     replies = _Batch("measure", jobs, lambda index, reply: heard.append(index)).run(pool, lambda: until)
-    assert replies == [TOO_LATE] * 3 and heard == [0, 1, 2] and time.monotonic() - until < 2
+    assert replies == [NO_TIME] * 3 and heard == [0, 1, 2] and time.monotonic() - until < 2
 
 
 def test_benches_of_this_process_do_what_was_left(monkeypatch: pytest.MonkeyPatch) -> None:

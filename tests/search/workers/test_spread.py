@@ -60,3 +60,14 @@ def test_few_builds_start_no_worker(wanted: list[Build], monkeypatch: pytest.Mon
     few = wanted[: 2 * spread.FEWEST - 1]
     with spread.AllCores() as build:
         assert hashes(build(few)) == hashes(spread.build_here(few))
+
+
+def test_an_error_of_a_build_is_not_taken_for_the_end_of_the_jobs(
+    wanted: list[Build], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(bench: Bench, job: Build) -> Built | Failed:
+        raise IndexError("of the build")
+
+    monkeypatch.setattr(Bench, "build", fails)
+    with spread.AllCores() as build, pytest.raises(IndexError, match="of the build"):
+        build(wanted)

@@ -16,9 +16,10 @@ from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered
 from stridesmith.backends.lower import lower
 from stridesmith.backends.render.opencl.program import generate as source_of
+from stridesmith.ir.expr import variables
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import Allocate, For, PrimFunc
+from stridesmith.ir.stmt import Allocate, For, If, PrimFunc
 from stridesmith.search.tasks.task import name_of
 from stridesmith.search.workers import jobs
 from stridesmith.search.workers.protocol import Compiled, Verified, Verify
@@ -198,6 +199,19 @@ def test_vectors_run_along_rows_that_are_contiguous() -> None:
             assert axis.extent == size
             shapes = part.decisions[part.of("tile")[part.structure.vec]].values
             assert shapes and all(size % (vectors * lane) == 0 for vectors, lane in shapes)
+
+
+def test_whole_chunks_test_nothing() -> None:
+    """Where the last chunk is shorter, a condition over chunks stands around their tiles, and is over nothing else."""
+    ragged = 0
+    for sketch in in_chunks(func_of(PIXELS)):
+        for choice in sketch.draw(np.random.default_rng(6), scaled(3)):
+            body = lower(sketch.schedule(choice).func, CPU).body
+            (chunks,) = (n for n in walk(body) if isinstance(n, For) and n.kind == "parallel")
+            tested = [variables(n.cond) for n in walk(body) if isinstance(n, If) and chunks.var in variables(n.cond)]
+            assert all(names == {chunks.var} for names in tested), sketch.labels(choice)
+            ragged += bool(tested)
+    assert ragged
 
 
 @pytest.mark.parametrize("text", [PIXELS, GROUPS, EPILOGUE], ids=["pixels", "groups", "epilogue"])
