@@ -34,7 +34,7 @@ from itertools import chain
 from typing import Any
 
 from .calls import Arg, Pointer, Region, Text
-from .expr import TRUE, Buffer, Expr, Extent, Load, Var, as_expr, fixed_extent, free_variables, in_type
+from .expr import TRUE, Buffer, Expr, Extent, Load, Var, as_expr, fixed_extent, free_variables
 from .node import Node, changed, children, gathered, rebuild, remembered, transform, walk
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
@@ -239,7 +239,7 @@ def seq(stmts: Sequence[Stmt]) -> Stmt:
 def loops(variables: Sequence[tuple[Var, Extent]], body: Stmt, kind: str = "serial") -> Stmt:
     """``for v0 in range(e0): for v1 in range(e1): ... body``, the first outermost."""
     for var, extent in reversed(variables):
-        body = For(var, in_type(as_expr(extent, var), var.dtype), body, kind)
+        body = For(var, as_expr(extent, var), body, kind)
     return body
 
 

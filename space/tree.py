@@ -21,9 +21,12 @@ from ..ir.expr import (
     Extent,
     Load,
     Var,
+    as_expr,
+    as_index,
     binary,
     can_fail,
     free_variables,
+    in_type,
     reads_memory,
     substitute,
 )
@@ -51,7 +54,7 @@ from ..ir.stmt import (
     stmt_children,
     walk_stmts,
 )
-from ..ir.text import expr_text
+from ..ir.text import expr_text, extent_text
 from .errors import ScheduleError
 
 if TYPE_CHECKING:
@@ -242,6 +245,17 @@ def limit_of(func: PrimFunc, loop: For) -> Extent:
     if not known or reads_memory(loop.extent) or can_fail(loop.extent):
         return extent_of(loop)
     return as_extent(loop.extent)
+
+
+def extent_in(func: PrimFunc, var: Var, extent: Extent, number: str) -> Expr:
+    """The extent of a new loop over `var`, in its type.  Raises ScheduleError (`number`) where that may not hold it."""
+    value = as_expr(extent)
+    (low, high), wide = dtypes.int_range(var.dtype), as_index(value)
+    fits = binary("and", binary("<=", low, wide), binary("<=", wide, high))
+    if not dtypes.widens(value.dtype, var.dtype) and not start(func).implies(fits):
+        raise ScheduleError("({number}) the type {dtype} of loop `{loop}` is not known to hold its extent `{extent}`",
+                            number=number, dtype=var.dtype, loop=var.name, extent=extent_text(extent))  # fmt: skip
+    return in_type(value, var.dtype)
 
 
 def loop_bounds(loops: Sequence[For], func: PrimFunc | None = None) -> dict[Var, tuple[int, int]]:

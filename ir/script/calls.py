@@ -139,10 +139,10 @@ def _args(parser: Parser, name: str, node: ast.Call) -> tuple[Arg, ...]:
 def _arg(parser: Parser, node: ast.AST) -> Arg:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return Text(node.value)
-    sign, literal = (-1, node.operand) if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else (1, node)
-    if isinstance(literal, ast.Constant) and type(literal.value) is int:
-        value = sign * literal.value
-        return finish(value, "int32") if -(1 << 31) <= value < 1 << 31 else const(value)
+    number = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    if isinstance(number, ast.Constant) and type(number.value) is int:
+        told = number.value if number is node else -number.value
+        return finish(told, "int32") if -(1 << 31) <= told < 1 << 31 else const(told)
     if isinstance(node, ast.Attribute) and node.attr == "data" and isinstance(node.value, ast.Name):
         found = parser.scope.find(node.value.id)
         return Pointer(found.buffer if isinstance(found, Window) else parser.exprs.buffer(node.value))

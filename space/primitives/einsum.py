@@ -16,10 +16,10 @@ from ...ir.expr import (
     Var,
     all_of,
     as_expr,
+    as_index,
     binary,
     const,
     if_then_else,
-    in_type,
 )
 from ...ir.extents import as_extent
 from ...ir.node import walk
@@ -28,7 +28,17 @@ from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, loops, map_chil
 from ..errors import Reasons, ScheduleError
 from ..placement import check_no_views
 from ..primitive import Result, primitive
-from ..tree import block_stores, find_block, insert_after, insert_before, nest_of, scope_of, with_alloc, with_stmt
+from ..tree import (
+    block_stores,
+    extent_in,
+    find_block,
+    insert_after,
+    insert_before,
+    nest_of,
+    scope_of,
+    with_alloc,
+    with_stmt,
+)
 from .axes import fresh_axes
 
 
@@ -44,7 +54,8 @@ def pad_einsum(func: PrimFunc, block: str, padding: Sequence[int]) -> Result:
     of an init, whose indices, and those of what it loads, are iterators and numbers, the same wherever it touches a
     buffer, which has no other view; (3) `padding` has a positive number for each iterator; (4) what is written along
     an iterator that grows is written whole, and not read before; (5) the iterations that are added change nothing,
-    which is proven as by `remove_branching_through_overcompute`: they multiply by 0.
+    which is proven as by `remove_branching_through_overcompute`: they multiply by 0; (6) the type of each loop
+    holds its new extent.
     Source: TensorIR's primitive of this name.
     """
     target = find_block(func, block)
@@ -83,8 +94,10 @@ def pad_einsum(func: PrimFunc, block: str, padding: Sequence[int]) -> Result:
         else:
             read = [limits[i] if isinstance(i, Var) else i for i in indices]
             func = insert_before(func, nest, _copy(func, buffer, padded, read))
-    wider = {i.binding: (grown[i.var], i.limit) for i in target.iters if i.var in grown}
-    wide = _wider(nest, target, replace(body, iters=tuple(replace(i, limit=rounded[i.var]) for i in body.iters)), wider)
+    wider = {i.binding: (grown[i.var], i.limit) for i in target.iters if i.var in grown and isinstance(i.binding, Var)}
+    wide = _wider(
+        func, nest, target, replace(body, iters=tuple(replace(i, limit=rounded[i.var]) for i in body.iters)), wider
+    )
     new = with_stmt(func, nest, wide)
     result, refused = overcompute(new, find_block(new, block))
     if refused:
@@ -107,7 +120,7 @@ def _rounded(extent: Extent, multiple: int) -> Extent:
     """The least multiple that is not below an extent."""
     if isinstance(extent, int):
         return -(-extent // multiple) * multiple
-    return as_extent(simplify((extent + (multiple - 1)) // multiple * multiple)) if multiple > 1 else extent
+    return as_extent(simplify((as_index(extent) + (multiple - 1)) // multiple * multiple)) if multiple > 1 else extent
 
 
 def _touched(func: PrimFunc, block: Block) -> dict[Buffer, tuple[Expr, ...]]:
@@ -156,11 +169,14 @@ def _copy(func: PrimFunc, source: Buffer, target: Buffer, read: Sequence[Extent]
     return loops(loop_vars, Block(name, iters, Store(target, point, value)))
 
 
-def _wider(stmt: Stmt, block: Block, new: Block, wider: Mapping[Expr, tuple[Extent, Extent]]) -> Stmt:
-    """The nest with `new` for the block, in loops that are wider, under a condition that leaves out what is added."""
+def _wider(func: PrimFunc, stmt: Stmt, block: Block, new: Block, wider: Mapping[Var, tuple[Extent, Extent]]) -> Stmt:
+    """The nest with `new` for the block, in loops that are wider, under a condition that leaves out what is added.
+
+    Raises ScheduleError (6).
+    """
     if stmt is block:
-        added = [binary("<", loop, in_type(as_expr(limit, loop), loop.dtype)) for loop, (_, limit) in wider.items()]
+        added = [binary("<", loop, extent_in(func, loop, limit, "6")) for loop, (_, limit) in wider.items()]
         return replace(new, predicate=all_of(added))
     if isinstance(stmt, For) and stmt.var in wider:
-        stmt = replace(stmt, extent=in_type(as_expr(wider[stmt.var][0], stmt.var), stmt.var.dtype))
-    return map_children(stmt, lambda child: _wider(child, block, new, wider))
+        stmt = replace(stmt, extent=extent_in(func, stmt.var, wider[stmt.var][0], "6"))
+    return map_children(stmt, lambda child: _wider(func, child, block, new, wider))

@@ -23,7 +23,6 @@ from ...ir.expr import (
     as_index,
     binary,
     can_fail,
-    in_type,
     reads_memory,
 )
 from ...ir.extents import as_extent
@@ -41,7 +40,7 @@ from ..nest import (
     perfect_nest,
 )
 from ..primitive import Result, primitive
-from ..tree import extent_of, find_loop, guard, limit_of, substitute_loops, with_stmt
+from ..tree import extent_in, extent_of, find_loop, guard, limit_of, substitute_loops, with_stmt
 
 LONGEST_BOX = 1 << 32
 """The most iterations that `make_rectangular` gives a loop: a larger end follows from no bound that is stated."""
@@ -97,7 +96,7 @@ def _split_open(func: PrimFunc, target: For, extent: Expr, factors: Sequence[int
         raise ScheduleError("(3) the extent `{extent}` of loop `{loop}` is an expression, so the first factor alone "
                             "can be None, but got {factors}", extent=extent_text(extent), loop=target.var.name,
                             factors=list(factors))  # fmt: skip
-    here, tile = start(func), prod(inner)
+    here, tile, extent = start(func), prod(inner), as_index(extent)
     first = as_extent(here.simplify((extent + (tile - 1)) // tile)) if outermost is None else outermost
     if outermost is not None and not here.implies(binary("<=", extent, outermost * tile)):
         raise ScheduleError("(2) the product of the factors {factors} is {product}, and nothing says that it covers "
@@ -120,7 +119,7 @@ def _split_open(func: PrimFunc, target: For, extent: Expr, factors: Sequence[int
 def _rebuilt(func: PrimFunc, target: For, new_vars: Sequence[Var], sizes: Sequence[Extent], body: Stmt) -> Result:
     """The function with loops over `body` in the place of `target`, and their names."""
     for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
-        body = For(var, in_type(as_expr(size, var), var.dtype), body)
+        body = For(var, extent_in(func, var, size, "2"), body)
     assert isinstance(body, For)
     body = replace(body, annotations=target.annotations)
     return with_stmt(func, target, body), [v.name for v in new_vars]
@@ -174,10 +173,10 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
     mapping = dict(zip((loop.var for loop in chain), fused_indices(var, extents), strict=True))
     count: Extent = prod(extents)
     if not isinstance(first, int):
-        count = as_extent(start(func).simplify(first * as_expr(prod(extents))))
+        count = as_extent(start(func).simplify(as_index(first) * as_expr(prod(extents))))
     last = prod(map(_counted, extents)) - 1 if isinstance(count, int) else span_of(count)[1]
     body = substitute_loops(chain[-1].body, mapping, {**enclosing_bounds(func, chain[0]), var: (0, last)})
-    return with_stmt(func, chain[0], For(var, in_type(as_expr(count, var), var.dtype), body)), name
+    return with_stmt(func, chain[0], For(var, extent_in(func, var, count, "2"), body)), name
 
 
 def _counted_inside(func: PrimFunc, loop: For) -> int:

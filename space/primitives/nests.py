@@ -22,7 +22,6 @@ from ...ir.expr import (
     as_index,
     binary,
     conjuncts,
-    in_type,
     reads_memory,
     substitute,
     variables,
@@ -104,7 +103,7 @@ def transform_loops(
 
         check_order(func, outer, time, 4)
     body = _new_body(func, changed, moved, sizes, inverse, new_vars)
-    made = iter((var, in_type(as_expr(size, var), var.dtype)) for var, size in zip(new_vars, sizes, strict=True))
+    made = iter((var, as_expr(size, var)) for var, size in zip(new_vars, sizes, strict=True))
     order = [(i, kept[i]) if isinstance(i, Var) and i in kept else next(made) for i in images]
     for var, extent in reversed(order):
         body = For(var, extent, body)

@@ -234,12 +234,13 @@ def _init_nest(
     taken.add(name)
     mapping: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars}
     new_loops: list[tuple[Var, Extent]] = []
+    ranges = loop_bounds(above, func)
     for item in spatial:
         var = Var(fresh(f"{item.var.name}_init", taken), item.var.dtype)
         taken.add(var.name)
         mapping[item.var] = var
-        new_loops.append((var, limit_of(func, item)))
-    ranges = {**loop_bounds(above, func), **{v: span_of(e) for v, e in new_loops}}
+        ranges[var] = span_of(limit_of(func, item))
+        new_loops.append((var, item.extent))
     iters = tuple(replace(i, binding=simplify(substitute(i.binding, mapping), ranges)) for i in block.spatial)
     first = all_of([binary("==", i.binding, 0) for i in block.reduce])
     moved = [i.binding for i in block.reduce if not free_variables(i.binding).isdisjoint(reduce_vars)]

@@ -147,7 +147,7 @@ class _Plan:
         )
         body = Store(self.store.buffer, self.store.indices, value)
         final = Block(self.block.name, (*iters, part), body, TRUE, self.block.init)
-        return loops([*new_loops, (last, self.count)], renamed_iters(final, "sum", taken))
+        return loops([*new_loops, (last, self.outer.extent)], renamed_iters(final, "sum", taken))
 
 
 def _plan(func: PrimFunc, outer: For, axis: int) -> _Plan:

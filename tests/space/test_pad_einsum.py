@@ -138,3 +138,19 @@ def test_a_block_under_other_loops_or_conditions_is_refused() -> None:
     sch = ss.Schedule(ss.parse(text.replace(init, "")))
     with pytest.raises(ss.ScheduleError, match=r"\(4\) block `C` does not write all of `C`, or adds to what it held"):
         sch.pad_einsum("C", [8, 8, 8])
+
+
+def test_wider_loops_are_held_by_their_type() -> None:
+    """A loop of int8 is not padded to 128, nor is one over a size that may be rounded up to that."""
+    narrow = SIZED.replace("T.int64", "T.int8").replace("    for ", "    T.assume(1 <= n and n <= 97)\n    for ", 1)
+    constant = ss.parse(
+        MATMUL.format(value="A[vi, vk] * B[vk, vj]", dtype="float32", m=12, attrs="pass"), integers="int8"
+    )
+    for text, padding, loop, extent in (
+        (constant, [128, 1, 1], "i", "128"),
+        (ss.parse(narrow, integers="int8"), [1, 32, 1], "i1", r"\(n \+ 31\) // 32 \* 32"),
+    ):
+        assert isinstance(text, PrimFunc)
+        sentence = rf"\(6\) the type int8 of loop `{loop}` is not known to hold its extent `{extent}`"
+        with pytest.raises(ss.ScheduleError, match=sentence):
+            ss.Schedule(text).pad_einsum("C", padding)

@@ -91,20 +91,83 @@ def test_products_of_all_shapes(name: str) -> None:
     assert sch.trace.replay(program(MATMUL)).func == sch.func
 
 
-NARROW = [k for k in PRODUCTS if not k.startswith(("fuse", "bind"))]
+def narrow(dtype: str, assumed: str) -> PrimFunc:
+    """`MATMUL` with sizes and loops of a narrow type, and `n` in a range."""
+    text = MATMUL.replace("T.int64", f"T.{dtype}").replace("n <= 64", assumed)
+    func = ss.parse(text, integers=dtype)
+    assert isinstance(func, PrimFunc)
+    return func
 
 
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_products_in_loops_of_a_narrow_type(name: str) -> None:
     """As apache-tvm writes them: sizes and loops of int32, whose tiles count in int32 too."""
-    text = MATMUL.replace("T.int64", "T.int32")
-    func = ss.parse(text, integers="int32")
-    assert isinstance(func, PrimFunc)
-    sch = Schedule(func)
+    sch = Schedule(narrow("int32", "n <= 64"))
     PRODUCTS[name](sch)
     assert ss.parse(sch.func.script()) == sch.func and ss.parse(sch.func.script("tvm"), integers="int32") == sch.func
     for n, m in ((1, 1), (5, 2), (17, 3)):
         product(sch.func, n, m)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_at_the_end_of_a_narrow_type(name: str) -> None:
+    """What int8 does not count is refused; all else is right up to the largest extent."""
+    sch = Schedule(narrow("int8", "1 <= n and n <= 120"))
+    refused = {
+        "fuse": "(2) the type int8 of loop `i_k_fused` is not known to hold its extent",
+        "split by all of it": "(2) the product of the factors [4, 16] is 64, and nothing says that it covers",
+    }
+    if name in refused:
+        with pytest.raises(ScheduleError, match=re.escape(refused[name])):
+            PRODUCTS[name](sch)
+        return
+    PRODUCTS[name](sch)
+    product(sch.func, 120, 1)
+
+
+def test_loops_are_fused_where_their_type_holds_all_iterations() -> None:
+    """As the facts say, whichever type computes the extent; a loop that was split is fused again."""
+    for dtype, most, held in (
+        ("int8", 3, True),
+        ("int8", 4, False),
+        ("int32", 67108863, True),
+        ("int32", 67108864, False),
+    ):
+        sch = Schedule(narrow(dtype, f"1 <= n and n <= {most}"))
+        i, j, k = loops(sch)
+        sch.reorder(i, k, j)
+        if held:
+            sch.fuse(i, k)
+            product(sch.func, 3, 1)
+        else:
+            with pytest.raises(
+                ScheduleError, match=rf"\(2\) the type {dtype} of loop `i_k_fused` is not known to hold"
+            ):
+                sch.fuse(i, k)
+    for most, held in ((124, True), (125, False)):
+        sch = Schedule(narrow("int8", f"1 <= n and n <= {most}"))
+        i0, i1 = sch.split("i", [None, 4])
+        if held:
+            sch.fuse(i0, i1)
+            product(sch.func, 121, 1)
+        else:
+            with pytest.raises(
+                ScheduleError, match=r"\(2\) the type int8 of loop `i_0_i_1_fused` is not known to hold"
+            ):
+                sch.fuse(i0, i1)
+
+
+def test_factors_of_a_narrow_loop_are_held_by_its_type() -> None:
+    """So is the first one, whose extent is computed in the index type, also of a loop that was split before."""
+    sch = Schedule(narrow("int8", "1 <= n and n <= 120"))
+    with pytest.raises(ScheduleError, match=r"\(2\) the type int8 of loop `i_1` is not known to hold its extent `128`"):
+        sch.split("i", [None, 128])
+    for again in ([None, 100], [2, 15]):
+        sch = Schedule(narrow("int8", "1 <= n and n <= 120"))
+        i0, _ = sch.split("i", [None, 4])
+        sch.split(i0, again)
+        for n in (1, 120):
+            product(sch.func, n, 1)
 
 
 @pytest.mark.parametrize(

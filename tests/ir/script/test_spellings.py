@@ -73,6 +73,8 @@ PAIRS = [
     (A44, "s = T.int32()\no = T.int32()\nW = T.match_buffer(A[1:3, 2:4], (2, 2), strides=[s, 1], elem_offset=o)\n"
      "T.call_packed('f', W.data, W.elem_offset, W.strides[0], A.elem_offset, s, o)",
      "T.call_packed('f', A.data, T.int64(6), T.int64(4), T.int64(0), T.int32(4), T.int32(6))"),
+    (A44, "T.call_packed('f', A.data, 5, -5, -2147483648, -2147483649)",
+     "T.call_packed('f', A.data, T.int32(5), T.int32(-5), T.int32(-2147483648), T.int64(-2147483649))"),
     ("a: T.handle",
      "s = T.int32()\no = T.int32()\nA = T.match_buffer(a, (4, 4), strides=[s, 1], elem_offset=o, offset_factor=4)\n"
      "A[0, 0] = T.Cast('float32', s + o)",
