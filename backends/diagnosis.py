@@ -59,10 +59,18 @@ def memory(lowered: Lowered) -> dict[str, int]:
     return facts | {scope: _alive(lowered.body, scope) for scope in SCOPES}
 
 
-def parallel_loops(lowered: Lowered) -> list[tuple[str, int | None]]:
-    """Loops that are shared by threads, in order, with their iterations; None where these vary."""
+def parallel_loops(lowered: Lowered) -> list[tuple[str, int | None, int | None]]:
+    """Loops that are shared by threads, in order: name, iterations, None where these vary, and the most threads.
+
+    The last is None where all threads of the device share the loop.
+    """
     loops = (n for n in walk_stmts(lowered.body) if isinstance(n, For) and n.kind == "parallel")
-    return [(n.var.name, int(n.extent.value) if isinstance(n.extent, Const) else None) for n in loops]
+    found = []
+    for n in loops:
+        most = dict(n.annotations).get("threads")
+        count = int(n.extent.value) if isinstance(n.extent, Const) else None
+        found.append((n.var.name, count, most if isinstance(most, int) else None))
+    return found
 
 
 def _alive(stmt: Stmt, scope: str) -> int:

@@ -145,7 +145,7 @@ def _work(found: Diagnosis) -> list[tuple[str, str]]:
     shared = [
         f"{count or 'varying'} iterations of `{name}`"
         + (f" ({percent(idle[name])} of the threads' time is idle)" if idle.get(name, 0.0) > LITTLE_IDLE else "")
-        for name, count in found.facts["parallel"]
+        for name, count, _ in found.facts["parallel"]
     ]
     threads = f"{', '.join(shared) or 'none'}, on {found.record.device.threads} threads"
     return [

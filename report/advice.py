@@ -105,7 +105,7 @@ def _by_loop(loop: dict[str, Any]) -> Iterator[Finding]:
 
 def _by_threads(task: TaskReport, facts: Any) -> Iterator[Finding]:
     threads = task.record.device.threads
-    counts = [count for _, count in facts["parallel"] if count]
+    counts = [count for _, count, _ in facts["parallel"] if count]
     if task.record.device.kind != "cpu" or threads < 2:
         return
     if not facts["parallel"]:

@@ -84,9 +84,11 @@ class Diagnosis:
         """
         if self.record.device.kind != "cpu":
             return {}
-        threads = self.record.device.threads
-        counts = {name: count for name, count in self.facts["parallel"] if count}
-        return {name: 1 - count / (math.ceil(count / threads) * threads) for name, count in counts.items()}
+        threads, idle = self.record.device.threads, {}
+        for name, count, most in self.facts["parallel"]:
+            if count:
+                idle[name] = 1 - count / (math.ceil(count / min(most or threads, threads)) * threads)
+        return idle
 
     @cached_property
     def roofline(self) -> dict[str, Any]:

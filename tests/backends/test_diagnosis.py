@@ -78,7 +78,7 @@ def test_memory_alive_at_once() -> None:
 def test_parallel_loops() -> None:
     """Each loop that threads share, with its iterations."""
     facts = explain(matmul_tile(6, 16, 8, 8, (3, 2)), CPU, compiled=False)
-    assert facts["parallel"] == [("jo", 2)]
+    assert facts["parallel"] == [("jo", 2, None)]
 
 
 @needs_device

@@ -303,7 +303,7 @@ def facts(**changed: Any) -> dict[str, Any]:
     loop = {"fmas": 96, "vector_fmas": 96, "spills": 0, "reloads": 0, "fma_share": 1.0, "bound": "fma",
             "accumulators": 12, "loads": 24, "broadcasts": 32, "instructions": 150}  # fmt: skip
     memory = {"parameters": 1000, "workspaces": 0}
-    return {"inner_loop": loop | changed.pop("loop", {}), "memory": memory, "parallel": [("i", 40)], **changed}
+    return {"inner_loop": loop | changed.pop("loop", {}), "memory": memory, "parallel": [("i", 40, None)], **changed}
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def facts(**changed: Any) -> dict[str, Any]:
         ({"loop": {"spills": 30, "reloads": 30}}, "registers overflow"),
         ({"loop": {"bound": "loads", "fma_share": 0.4}}, "inner loop bound by loads from the cache"),
         ({"loop": {"vector_fmas": 0}}, "not in vectors"),
-        ({"parallel": [("i", 3)]}, "threads wait"),
+        ({"parallel": [("i", 3, None)]}, "threads wait"),
         ({"computed_flops": 3 * WORK.flops}, "computes on padding"),
     ],
 )
@@ -327,11 +327,11 @@ def test_what_limits_a_kernel_comes_first(task: TaskReport, changed: dict[str, A
 
 
 def test_threads_that_wait_are_told_where_that_is_known(task: TaskReport) -> None:
-    """Three iterations on two threads leave one idle for half of its time; a number that varies says nothing."""
+    """Three iterations on two threads leave one idle for half of its time; a loop of one thread wastes the other."""
     assert task.diagnosis is not None and task.record.device.threads == 2
-    parallel = [("i", 3), ("j", 4), ("k", None)]
+    parallel = [("i", 3, None), ("j", 4, 8), ("k", None, None), ("l", 4, 1)]
     found = replace(task.diagnosis, facts=facts(parallel=parallel)).imbalance
-    assert found == {"i": 0.25, "j": 0.0}
+    assert found == {"i": 0.25, "j": 0.0, "l": 0.5}
 
 
 def test_names_in_decisions_are_explained(task: TaskReport, html: str) -> None:
