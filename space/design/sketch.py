@@ -24,7 +24,7 @@ from .nests import steps_of
 from .program import Axis, Operand
 from .stages import schedule_stage
 from .structure import Open
-from .techniques.chunks import merge_chunks
+from .techniques.chunks import is_last_shorter, merge_chunks
 from .techniques.threads import limit
 
 DRAWN = 4096
@@ -129,7 +129,8 @@ class Sketch:
             start = stop
         _schedule_rest(sch, self.target)
         if self.chunks:
-            merge_chunks(sch, self.chunks, self.target)
+            peel = self.start is not None and is_last_shorter(self.start, self.chunks)
+            merge_chunks(sch, self.chunks, self.target, peel)
             for number in self.parts[0].of("threads").values():
                 count = int(self.parts[0].decisions[number].values[choice[number]])
                 if count < self.target.threads:

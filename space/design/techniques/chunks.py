@@ -167,15 +167,21 @@ def in_chunks(
     return split, chunks
 
 
-def merge_chunks(sch: Schedule, chunks: Sequence[str], target: Target) -> None:
+def merge_chunks(sch: Schedule, chunks: Sequence[str], target: Target, peel: bool = False) -> None:
     """One loop for the chunks of all stages, which threads share, or work-groups of one item each.
 
-    A last chunk that is shorter is peeled off: whole chunks test nothing.  Raises ScheduleError where it is refused.
+    With `peel` the last chunk is peeled off, so that whole chunks test nothing.  Raises ScheduleError where that is
+    refused.
     """
     loop = str(sch.merge_adjacent_loops(*chunks, inner=False)) if len(chunks) > 1 else chunks[0]
-    for inner in _cut_by(sch, loop):
+    for inner in _cut_by(sch, loop) if peel else ():
         sch.annotate(inner, "peel", True)
     distribute(sch, loop, target, 1)
+
+
+def is_last_shorter(sch: Schedule, chunks: Sequence[str]) -> bool:
+    """Whether the last chunk is shorter than the others, in a schedule that split rows into chunks and no more."""
+    return any(v.name in chunks for block in leaf_blocks(sch.func.body) for v in variables(block.predicate))
 
 
 def _cut_by(sch: Schedule, chunks: str) -> list[str]:
