@@ -24,18 +24,7 @@ _CALLS = itertools.count(1)
 
 def uncollected(fn: Callable[P, R]) -> Callable[P, R]:
     """`fn` with the collector paused while it runs; what it leaves in cycles is collected after it."""
-
-    @functools.wraps(fn)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not gc.isenabled():
-            return fn(*args, **kwargs)
-        gc.disable()
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            gc.enable()
-
-    return run
+    return _paused(fn, lambda: None)
 
 
 def lasting(fn: Callable[P, R]) -> Callable[P, R]:
@@ -43,6 +32,11 @@ def lasting(fn: Callable[P, R]) -> Callable[P, R]:
 
     What it leaves in cycles is collected with what is old: by the collector, and after `COLLECT_EVERY` calls.
     """
+    return _paused(fn, _age)
+
+
+def _paused(fn: Callable[P, R], ended: Callable[[], None]) -> Callable[P, R]:
+    """`fn` with the collector paused while it runs, and `ended` called before it goes on."""
 
     @functools.wraps(fn)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -52,11 +46,15 @@ def lasting(fn: Callable[P, R]) -> Callable[P, R]:
         try:
             return fn(*args, **kwargs)
         finally:
-            if next(_CALLS) % COLLECT_EVERY == 0:
-                gc.collect()
-            if not gc.get_freeze_count():  # what a caller has frozen stays so
-                gc.freeze()  # all that there is leaves its generation,
-                gc.unfreeze()  # and becomes one of the oldest
+            ended()
             gc.enable()
 
     return run
+
+
+def _age() -> None:
+    if next(_CALLS) % COLLECT_EVERY == 0:
+        gc.collect()
+    if not gc.get_freeze_count():  # what a caller has frozen stays so
+        gc.freeze()  # all that there is leaves its generation,
+        gc.unfreeze()  # and becomes one of the oldest

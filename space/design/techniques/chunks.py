@@ -6,7 +6,8 @@
 What the stages hand to each other is a chunk then, which stays in the first caches, and threads meet once instead of
 after each stage.  The rows are an axis of each stage, found by what the stages hand on: a dimension that one writes
 along its axis and the next one reads along its own.  Where every result is contiguous along it, as pixels are in a
-softmax over channels, vectors run along a chunk; else they run across the rows.  The last chunk may be shorter.
+softmax over channels, vectors run along a chunk; else they run across the rows.  The last chunk may be
+shorter, and is peeled off then.
 
 In primitives: each stage's rows split by C; every stage tiled as if it had C rows; in the end the outer loops merged
 (`merge_adjacent_loops`, which proves that no chunk needs another one) and shared between threads.
@@ -185,7 +186,7 @@ def is_last_shorter(sch: Schedule, chunks: Sequence[str]) -> bool:
 
 
 def _cut_by(sch: Schedule, chunks: str) -> list[str]:
-    """The loops inside of the one over chunks that a condition over both says the end of, in order."""
+    """The loops whose variables stand in a condition together with that of the loop over chunks, by name."""
     blocks = leaf_blocks(sch.func.body)
     conds = [variables(c) for block in blocks for c in conjuncts(block.predicate)]
     inside = {v.name for names in conds if any(v.name == chunks for v in names) for v in names}
