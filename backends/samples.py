@@ -141,15 +141,11 @@ def analyse(func: PrimFunc) -> Numerics:
     chains = [(eps, count) for eps, count in _chains(func) if eps]
     rounding = sum(eps * count for eps, count in chains)
     spread = float(np.sqrt(sum(eps**2 * count for eps, count in chains)))
-    return Numerics(exact, exact and monotone, _makes_floats_of_differences(func), rounding, spread)
-
-
-def _makes_floats_of_differences(func: PrimFunc) -> bool:
-    """Whether data become floats as integers of which some are computed otherwise than by sums and products."""
-    values = [n for store in stores(func.body) for n in walk(store.value) if _reads(n)]
+    values = [n for store in stores(func.body) for n in walk(store.value) if isinstance(n, Expr) and _reads(n)]
     mixed = any(isinstance(n, Cast) and dtypes.is_float(n.dtype) and dtypes.is_int(n.a.dtype) for n in values)
     computed = [n for n in values if isinstance(n, (Binary, Call)) and dtypes.is_int(n.dtype)]
-    return mixed and any(isinstance(n, Call) or n.op not in ("+", "*", "min", "max") for n in computed)
+    differences = mixed and any(isinstance(n, Call) or n.op not in ("+", "*", "min", "max") for n in computed)
+    return Numerics(exact, exact and monotone, differences, rounding, spread)
 
 
 def _reads(node: Node) -> bool:
