@@ -1,7 +1,7 @@
 """Programs and tables as HTML, for notebooks: what `_repr_html_` of public objects gives.
 
-Colours are mixed with that of the text around, so that they are readable on light and on dark ground, whatever tells the
-two apart.
+Colours are mixed with that of the text around, so that they are readable on light and on dark ground, whatever tells
+the two apart.
 """
 
 from __future__ import annotations
