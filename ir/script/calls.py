@@ -112,25 +112,21 @@ class _Lifting(ast.NodeTransformer):
             target = ast.copy_location(ast.Name(name, ast.Store()), node)
             self.bound.append(ast.copy_location(ast.Assign([target], node), node))
             return ast.copy_location(ast.Name(name, ast.Load()), node)
-        for part in _not_always(node):
+        parts: list[ast.expr] = []  # the operands that are evaluated under a condition, or where a name is bound
+        word = called(node) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.IfExp):
+            parts = [node.body, node.orelse]
+        elif isinstance(node, ast.BoolOp):
+            parts = node.values[1:]
+        elif word in ("if_then_else", "Let", "And", "Or") and isinstance(node, ast.Call):
+            parts = [*node.args[word != "Let" :], *(k.value for k in node.keywords)]
+        for part in parts:
             for inner in ast.walk(part):
                 if _opaque_name(self.parser, inner):
                     raise self.parser.error(inner, f"`{show(inner)}` is called on one side of a condition only, or in "
                                             "the scope of a name; bind its value in a branch of `if`")  # fmt: skip
         found: ast.AST = self.generic_visit(node)
         return found
-
-
-def _not_always(node: ast.AST) -> list[ast.expr]:
-    """The operands that are evaluated under a condition, or where a name is bound."""
-    if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
-    if isinstance(node, ast.BoolOp):
-        return node.values[1:]
-    name = called(node) if isinstance(node, ast.Call) else ""
-    if name in ("if_then_else", "Let", "And", "Or") and isinstance(node, ast.Call):
-        return [*node.args[name != "Let" :], *(k.value for k in node.keywords)]
-    return []
 
 
 def _told(parser: Parser, node: ast.Call, place: Pointer | None, stored: tuple[Touched, ...]) -> Opaque:
