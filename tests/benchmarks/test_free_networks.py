@@ -42,7 +42,7 @@ def test_a_small_network_is_raced(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     asked = argparse.Namespace(seconds=0, sizes=2, seed=0, threads=1, rounds=1, turn=0.0, memory=True, out=tmp_path)
     row = free.row_of("small", SMALL, asked)
-    assert row["error"] < 1e-4 and len(row["sizes"]) == 2 and row["ranges"] == {"n": "2..8 in steps of 2"}
+    assert row["error"] < 1e-4 and len(row["sizes"]) == 2 and row["ranges"] == {"n": "2..8:2"}
     assert set(row["sizes"][0]["us"]) | set(row["missing"]) == {"stridesmith", "onnxruntime", "openvino"}
     assert 0.2 < row["of_largest"] < 2
     assert "small: onnxruntime" in free.told(row) and "memory" in free.told(row)
