@@ -27,7 +27,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.arith.intervals import Facts, nothing_known
-from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
+from ..ir.expr import Binary, Buffer, Call, Cast, Const, Expr, Load, Select, Var
 from ..ir.functions import TO_INT_CALLS
 from ..ir.node import Node, children, walk
 from ..ir.numbers import BITS, convert, numpy_dtype
@@ -95,13 +95,16 @@ class Numerics:
     """What a program's operations promise about its results.
 
     `exact`: no rounding on small integers, but of what is given out.  `monotone`: the
-    program of the absolute inputs bounds the sum of the absolute terms.  `rounding`: the
-    sum of eps K over the stores; `spread`: the root of the sum of eps**2 K, for errors
-    that are independent.
+    floats that the program makes of the absolute inputs bound those that it makes of
+    the inputs.  `differences`: floats are made of integers that it subtracts or takes
+    apart, so that the same is not known of the sum of the absolute terms.  `rounding`:
+    the sum of eps K over the stores; `spread`: the root of the sum of eps**2 K, for
+    errors that are independent.
     """
 
     exact: bool
     monotone: bool
+    differences: bool
     rounding: float
     spread: float
 
@@ -137,7 +140,12 @@ def analyse(func: PrimFunc) -> Numerics:
     monotone = all(_is_monotone(n) for n in floats) and not any(_reads(c) for c in conditions)
     chains = [(eps, count) for eps, count in _chains(func) if eps]
     rounding = sum(eps * count for eps, count in chains)
-    return Numerics(exact, exact and monotone, rounding, float(np.sqrt(sum(eps**2 * count for eps, count in chains))))
+    spread = float(np.sqrt(sum(eps**2 * count for eps, count in chains)))
+    values = [n for store in stores(func.body) for n in walk(store.value) if isinstance(n, Expr) and _reads(n)]
+    mixed = any(isinstance(n, Cast) and dtypes.is_float(n.dtype) and dtypes.is_int(n.a.dtype) for n in values)
+    computed = [n for n in values if isinstance(n, (Binary, Call)) and dtypes.is_int(n.dtype)]
+    differences = mixed and any(isinstance(n, Call) or n.op not in ("+", "*", "min", "max") for n in computed)
+    return Numerics(exact, exact and monotone, differences, rounding, spread)
 
 
 def _reads(node: Node) -> bool:
@@ -299,7 +307,7 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
         if not _has_nan(expected):
             break
     _checked(expected)
-    if not (numerics.exact and numerics.monotone):
+    if not (numerics.exact and numerics.monotone) or numerics.differences:
         bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
     else:
         sizes = _given_by(reference, {name: _magnitude(a) for name, a in wide.items()})

@@ -46,8 +46,13 @@ class Promising:
 
 def favourite(space: Space) -> Promising | None:
     """The candidate that the estimate ranks first; None for a space without any.  The same space gives the same one."""
+    return next(iter(favourites(space)), None)
+
+
+def favourites(space: Space) -> list[Promising]:
+    """The candidate that the estimate ranks first in each sketch, the best first."""
     found = promising(space, lambda parts: Effort(max(FEWEST, POPULATION // parts), GENERATIONS, MARGIN))
-    return max(found, key=lambda best: best.score, default=None)
+    return sorted(found, key=lambda best: -best.score)
 
 
 def promising(space: Space, effort: Callable[[int], Effort]) -> list[Promising]:

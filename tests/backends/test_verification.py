@@ -480,6 +480,28 @@ def quantized(count: int) -> Sample:
     return make_samples(func, reference_of(func), seed=0)[-1]
 
 
+DIFFERENCES = """@T.prim_func
+def f(a: T.Buffer((64,), "int8"), b: T.Buffer((64,), "int8"), s: T.Buffer((64,), "float32"),
+      y: T.Buffer((1,), "float32")):
+    y[0] = T.float32(0)
+    for i in range(64):
+        y[0] = y[0] + s[i] * T.Cast("float32", T.Cast("int32", a[i]) - 8 * T.Cast("int32", b[i]))
+"""
+
+
+def test_floats_that_are_made_of_differences_of_integers_have_a_bound() -> None:
+    """Of `a` and `b` in `float(a - b)` the sizes alone may give less than the data, and less than 0."""
+    func = parse(DIFFERENCES)
+    assert isinstance(func, PrimFunc)
+    sample = make_samples(func, reference_of(func), seed=0)[-1]
+    assert sample.bounds is not None and (sample.bounds["y"] > 0).all()
+    a, b = (sample.inputs[name].astype(np.int32) for name in "ab")
+    terms = sample.inputs["s"] * (a - 8 * b).astype(np.float32)
+    compare(sample, {"y": np.sum(terms, dtype=np.float32, keepdims=True)})
+    with pytest.raises(WrongResult, match="normal sample"):
+        compare(sample, {"y": np.sum(terms[:-1], dtype=np.float32, keepdims=True)})
+
+
 def test_what_a_program_gives_in_its_own_types_is_right_at_a_step() -> None:
     """A quotient that lies below a whole number in float64 may be that number in float32."""
     sample = quantized(1)

@@ -9,7 +9,11 @@ from network_maker import Maker, computed, drawn, random_network
 import stridesmith as ss
 from stridesmith import configs
 from stridesmith.models.fusion import fused
-from stridesmith.models.network import Network, problems
+from stridesmith.models.network import Network, Operator, problems
+from stridesmith.space.design.apply import prepared
+from stridesmith.space.design.program import anchors
+from stridesmith.space.schedule import Schedule
+from stridesmith.space.tree import leaf_blocks
 
 CPU = configs.target("cpu-avx2")
 
@@ -75,6 +79,18 @@ def test_a_dimension_of_one_point_may_be_read_at_zero() -> None:
     assert len(checked(make.network(make.map("a[0, v1, v2, v3] + {1}", seen, seen))).nodes) == 1
 
 
+def test_a_dimension_of_one_point_that_follows_a_product_costs_nothing() -> None:
+    """What puts one between the dimensions of a product is its epilogue, and no stage of its own."""
+    make = Maker()
+    product = make.work("matmul", make.input(6, 8), make.constant(8, 12), m=6, n=12, k=8)
+    biased = make.map("{0} + b[v1]", product, make.constant(12))
+    apart = make.map("a[v0, v2]", biased, shape=(6, 1, 12))
+    (node,) = checked(make.network(apart)).nodes
+    assert isinstance(node, Operator)
+    (anchor,) = anchors(prepared(Schedule(node.func), frozenset()).func, {})
+    assert anchor.epilogue
+
+
 def test_index_maps_cost_nothing() -> None:
     """Transposes, reshapes, slices and borders become indices of what reads or writes them."""
     make = Maker()
@@ -137,6 +153,17 @@ def test_a_normalisation_of_many_operators_is_one() -> None:
     unit = make.map("{0} * b[v0]", apart, root)
     result = checked(make.network(make.map("{0} * b[v1] + c[v1]", unit, make.constant(16), make.constant(16))))
     assert len(result.nodes) == 1
+
+
+def test_a_chain_of_stages_is_cut_into_programs_of_few() -> None:
+    """Ten sums of rows that follow each other and run together are programs of at most eight."""
+    make = Maker()
+    x = make.input(6, 8)
+    for _ in range(10):
+        x = make.map("{0} - b[v0]", x, reduction(make, x, "y[{r}] + a[{r}, vk]", "T.float32(0)"))
+    programs = [node.func for node in checked(make.network(x)).nodes if isinstance(node, Operator)]
+    sums = [sum(bool(block.reduce) for block in leaf_blocks(func.body)) for func in programs]
+    assert sum(sums) == 10 and 4 < max(sums) <= 8
 
 
 def indices(rows: tuple[int, ...]) -> str:
