@@ -91,16 +91,16 @@ def transform_loops(
     check_rectangular(nest)
     mapping = IndexMap.make(index_map, len(nest.loops))
     for number, loop in enumerate(nest.loops if extents is None else ()):
-        step = None if isinstance(loop.extent, Const) else _step_of_digits(mapping, number)
-        if step is not None:
+        digits = None if isinstance(loop.extent, Const) else _digits(mapping, number)
+        if digits is not None:
+            high, low, step = digits
             func, parts = split(func, loop.var.name, [None, step])
             each = [parts if other is loop else [other.var.name] for other in nest.loops]
-            given: dict[Expr, Expr] = {v: Var(own[0]) for v, own in zip(mapping.variables, each, strict=True)}
-            high, low = Var(parts[0]), Var(parts[1])
-            digits = (high if _is_digit(e, "//", number, mapping) else low if _is_digit(e, "%", number, mapping)
-                      else substitute(e, given) for e in mapping.indices)  # fmt: skip
+            given = {v: Var(own[0]) for v, own in zip(mapping.variables, each, strict=True)}
+            made_of = {high: Var(parts[0]), low: Var(parts[1])}
+            moved_to = (made_of.get(k, substitute(e, given)) for k, e in enumerate(mapping.indices))
             over = tuple(Var(name) for own in each for name in own)
-            return transform_loops(func, [v.name for v in over], IndexMap(over, tuple(digits)))
+            return transform_loops(func, [v.name for v in over], IndexMap(over, tuple(moved_to)))
     images = mapping.map_indices(nest.variables)
     kept = {loop.var: loop.extent for loop in _staying(nest, images)} if extents is None else {}
     changed = replace(nest, loops=tuple(loop for loop in nest.loops if loop.var not in kept))
@@ -126,18 +126,17 @@ def transform_loops(
     return result, [var.name for var, _ in order]
 
 
-def _is_digit(index: Expr, op: str, number: int, mapping: IndexMap) -> bool:
-    """Whether an index is ``x // c`` or ``x % c`` of an index x by its number."""
-    is_part = isinstance(index, Binary) and index.op == op and isinstance(index.b, Const)
-    return is_part and isinstance(index, Binary) and index.a == mapping.variables[number]
-
-
-def _step_of_digits(mapping: IndexMap, number: int) -> int | None:
-    """The c of an index x, by its number, that is ``x // c`` and ``x % c`` and in no other index; None of any other."""
-    used = [e for e in mapping.indices if mapping.variables[number] in variables(e)]
-    steps = {e.b for op in ("//", "%") for e in used if _is_digit(e, op, number, mapping) and isinstance(e, Binary)}
-    ops = {e.op for e in used if isinstance(e, Binary)}
-    return int(as_int(steps.pop())) if len(used) == 2 and len(steps) == 1 and ops == {"//", "%"} else None
+def _digits(mapping: IndexMap, number: int) -> tuple[int, int, int] | None:
+    """The places of ``x // c`` and ``x % c`` among the indices, and c, where x, given by number, is in no other one."""
+    x, places, steps = mapping.variables[number], dict[str, int](), set[int]()
+    for place, index in enumerate(mapping.indices):
+        if x not in variables(index):
+            continue
+        if not (isinstance(index, Binary) and index.a == x and isinstance(index.b, Const)) or index.op in places:
+            return None
+        places[index.op] = place
+        steps.add(as_int(index.b))
+    return (places["//"], places["%"], steps.pop()) if places.keys() == {"//", "%"} and len(steps) == 1 else None
 
 
 def _staying(nest: Nest, images: Sequence[Expr]) -> list[For]:

@@ -340,6 +340,6 @@ def test_loops_of_an_unknown_extent_are_cut_into_digits() -> None:
         a, b = np.random.default_rng(n).integers(-4, 5, (n, 5, 4, 6)).astype(np.float32), np.zeros((n, 5), np.float32)
         ss.interpret(sch.func, a, b)
         np.testing.assert_array_equal(b, a.sum(axis=(2, 3)))
-    for wrong in ("i // 3, j, i % 2", "i // 3, i % 3, i + j"):
+    for wrong in ("i // 3, j, i % 2", "i // 3, i % 3, i + j", "i // 3, i // 3, i % 3, j"):
         with pytest.raises(ScheduleError, match="loop `i` has the extent `n`, which is not constant"):
             Schedule(program(POOL)).transform_block_layout("B", f"lambda i, j, k, l: [{wrong}, k, l]")
