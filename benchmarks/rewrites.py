@@ -2,11 +2,12 @@
 
     python benchmarks/rewrites.py --programs 20000 --seed 0 --out rewrites.json [--seconds N]
 
-Three of four programs have bare loops, conditions over data, calls of what is not known here, `while`, assertions and
-opaque blocks (`tests/ir/passes/pass_programs.py`), the fourth is drawn from the whole grammar
+Of four programs one has bare loops, conditions over data, calls of what is not known here, `while`, assertions and
+opaque blocks (`tests/ir/passes/pass_programs.py`), two have floats, bools, narrow integers, vectors, views, gathers and
+reductions besides (`tests/ir/passes/wide_programs.py`), and the fourth is drawn from the whole grammar
 (`tests/random_programs.py`).  Each is run by the interpreter before and after both passes, as it is and with
-``strict_float``.  Prints how many programs and runs there were, how many were changed, the slowest pass in seconds, and
-how many were
+``strict_float``; once where it has no floats, as the two are one program then, and where it is strict itself.  Prints
+how many programs and runs there were, how many were changed, the slowest pass in seconds, and how many were
 
     wrong     with other results, or with an exception
     longer    with more expressions than before
@@ -29,24 +30,24 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "ir" / "passes"))
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from pass_programs import outputs, pass_programs
+from ir.passes.pass_programs import outputs, pass_programs
+from ir.passes.wide_programs import wide_outputs, wide_programs
 from random_programs import programs
 from random_runs import arguments, assert_refines, interpreted
 
-from stridesmith.ir.expr import Expr
+from stridesmith.ir import dtypes
+from stridesmith.ir.expr import Buffer, Expr
 from stridesmith.ir.node import walk
 from stridesmith.ir.passes.transform import PASSES
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.rules import verify
 
 EVERY = 40
 """Programs of one seed, after which the counts are written."""
-GRAMMAR = 4
-"""Of so many seeds one draws from the whole grammar."""
 
 Run = Callable[[PrimFunc], Any]
 
@@ -78,7 +79,7 @@ class Work:
         """Draw programs until `count` are done or the clock says `end`."""
         while self.done < count and time.monotonic() < end:
             try:
-                self._grammar() if self.seed % GRAMMAR == GRAMMAR - 1 else self._passes()
+                (self._passes, self._wide, self._wide, self._grammar)[self.seed % 4]()
             except Exception:
                 self.wrong.append(["no result", traceback.format_exc()[-2500:]])
             self.seed += 1
@@ -92,6 +93,14 @@ class Work:
 
         check()
 
+    def _wide(self) -> None:
+        @_drawn(self.seed)
+        @given(wide_programs(), st.integers(0, 999))
+        def check(func: PrimFunc, number: int) -> None:
+            self._one(func, lambda f: wide_outputs(f, number), _same)
+
+        check()
+
     def _grammar(self) -> None:
         @_drawn(self.seed)
         @given(programs(exact=True))
@@ -102,14 +111,20 @@ class Work:
 
     def _one(self, func: PrimFunc, run: Run, compare: Callable[[Any, Any], None]) -> None:
         strict = replace(func, attrs=(*(a for a in func.attrs if a[0] != "strict_float"), ("strict_float", True)))
-        for given_func in (func, strict):
+        modes = (func, strict) if not func.is_strict and _has_floats(func) else (func,)
+        for given_func in modes:
             try:
+                verify(given_func)
                 expected = run(given_func)
             except Exception:
                 return  # the program itself does what the language does not allow
             for name in ("simplify", "remove_no_op"):
                 start = time.process_time()
-                new = PASSES[name](given_func)
+                try:
+                    new = PASSES[name](given_func)
+                except Exception:
+                    self.wrong.append([name, traceback.format_exc()[-2500:], given_func.script()])
+                    continue
                 self.slowest = max(self.slowest, time.process_time() - start)
                 self.runs += 1
                 self.changed += new != given_func
@@ -126,6 +141,10 @@ def _drawn(number: int) -> Callable[[Any], Any]:
     drawn = settings(max_examples=EVERY, deadline=None, database=None, phases=[Phase.generate],
                      suppress_health_check=list(HealthCheck))  # fmt: skip
     return lambda test: seed(number)(drawn(test))
+
+
+def _has_floats(func: PrimFunc) -> bool:
+    return any(dtypes.is_float(n.dtype) for n in walk(func) if isinstance(n, (Expr, Buffer)))
 
 
 def _same(got: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

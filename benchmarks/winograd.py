@@ -33,7 +33,7 @@ import numpy as np
 import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.models.network import Network, Operator, Tensor
-from stridesmith.models.winograd import Convolution, convolution
+from stridesmith.models.winograd import STAYS, Convolution, convolution
 
 SHAPES = (
     (1, 8, 8, 64, 64), (1, 8, 32, 56, 56), (1, 16, 16, 112, 112), (1, 16, 64, 54, 54), (1, 24, 24, 80, 80),
@@ -101,8 +101,8 @@ def measured(shape: Sequence[int], seconds: float, seed: int) -> Row:
 
 
 def is_cached(row: Row) -> bool:
-    """Whether these are images whose U, V and M fit the last cache of the machine that measured."""
-    return len(row["shape"]) > len(("n", "ci", "co", "w")) and bool(4 * row["elements"] <= row["cache"])
+    """Whether these are images whose U, V and M stay in the last cache of the machine that measured."""
+    return len(row["shape"]) > len(("n", "ci", "co", "w")) and bool(4 * row["elements"] <= STAYS * row["cache"])
 
 
 def fitted(rows: Sequence[Row]) -> float:

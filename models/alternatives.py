@@ -19,7 +19,7 @@ from ..errors import ProgramError
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
 from ..ir.caches import cached
-from ..ir.expr import Const, Load, as_int
+from ..ir.expr import Const, Load
 from ..ir.layout.layout import Layout
 from ..ir.node import walk
 from ..ir.stmt import PrimFunc, Store
@@ -94,50 +94,57 @@ def _with_slots(
 ) -> dict[str, tuple[Layout, ...]]:
     """The alternatives with slots: layouts in which parts of a concatenation are computed where the whole has them.
 
-    A part has the order of the whole, and room for the other parts in front and behind, which is nothing that it may
-    touch.  As ONNX has it the parts lie there anyway, or far apart, so that other orders alone have slots.
+    A part has the order of the whole, and room for what lies between two of its rows there, which is nothing that it
+    may touch: how far behind the beginning of the whole it begins is no part of the layout, so that kernels for equal
+    parts are one.  Parts of a whole that is part of another one have the room of that.  As ONNX has it the parts lie
+    there anyway, or far apart, so that other orders alone have slots.
     """
     found = dict(found)
-    for node in network.nodes:
+    for node in reversed(network.nodes):
         if not isinstance(node, Operator) or len(node.outputs) != 1 or node.outputs[0] in fixed:
             continue
         (whole,), shape = node.outputs, network.tensors[node.outputs[0]].shape
+        outer = {k.dims: k.room for k in found[whole] if is_slot(k)}
         orders = [k for k in found[whole][1:] if not k.blocks and not k.has_halo]
-        for source, start in _parts_of(node.func).items():
+        for source in _parts_of(node.func):
             name = node.inputs[source]
-            if name in fixed or any(k.has_halo and k.pad_value is None for k in found[name]):
+            if name in fixed or any(map(is_slot, found[name])):
                 continue
             dims = {k.dims for k in found[name]}
-            slots = [
-                Layout.of_dims(network.tensors[name].shape, k.dims, start, shape) for k in orders if k.dims in dims
-            ]
+            part = network.tensors[name].shape
+            slots = [Layout.of_dims(part, k.dims, reach=outer.get(k.dims, shape)) for k in orders if k.dims in dims]
             found[name] += tuple(slots)
     return found
 
 
-def _parts_of(func: PrimFunc) -> dict[int, tuple[int, ...]]:
-    """The inputs of a concatenation by number, each with the indices of its first element in the result."""
+def is_slot(layout: Layout) -> bool:
+    """Whether a layout has room that is nobody's, as in the rows of a whole whose part the tensor is."""
+    return layout.has_halo and layout.pad_value is None
+
+
+def _parts_of(func: PrimFunc) -> frozenset[int]:
+    """The inputs of a concatenation by number; none of another program."""
     *sources, result = func.buffers
-    found: dict[int, tuple[int, ...]] = {}
+    found: set[int] = set()
     for block in leaf_blocks(func.body):
         body = block.body
         if not isinstance(body, Store) or not isinstance(body.value, Load) or body.buffer != result:
-            return {}
+            return frozenset()
         load = body.value
         if load.buffer not in sources or len(load.indices) != len(result.shape):
-            return {}
+            return frozenset()
         apart = [simplify(at - read) for at, read in zip(body.indices, load.indices, strict=True)]
         if not all(isinstance(k, Const) for k in apart) or sources.index(load.buffer) in found:
-            return {}
-        found[sources.index(load.buffer)] = tuple(as_int(k) for k in apart)
-    return found if len(found) == len(sources) > 1 else {}
+            return frozenset()
+        found.add(sources.index(load.buffer))
+    return frozenset(found if len(found) == len(sources) > 1 else ())
 
 
 def whole_rows(some: tuple[Layout, ...]) -> tuple[Layout, ...]:
     """Of the alternatives of a tensor the order of ONNX and the next one, without blocks and halos, and its slots."""
     unblocked = [layout for layout in some[1:] if not layout.blocks]
     next_one = [layout for layout in unblocked if not layout.has_halo][:1]
-    return (some[0], *next_one, *(k for k in unblocked if k.has_halo and k.pad_value is None))
+    return (some[0], *next_one, *filter(is_slot, unblocked))
 
 
 def _thinned(network: Network, found: dict[str, tuple[Layout, ...]]) -> dict[str, tuple[Layout, ...]]:

@@ -38,6 +38,13 @@ class EdgeLayout:
         """Bytes of memory, padding included."""
         return nbytes(self.argument)
 
+    @property
+    def reach(self) -> int:
+        """Bytes up to the end of what may be touched: padding of which nothing is said may not."""
+        if not self.layout.pads or self.layout.pad_value is not None:
+            return self.nbytes
+        return (int(self.layout.positions.max(initial=-1)) + 1) * numpy_dtype(self.argument.dtype).itemsize
+
 
 def nbytes(argument: Argument) -> int:
     """Bytes of the physical memory of an argument."""

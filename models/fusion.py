@@ -322,12 +322,17 @@ def _reads(blocks: Sequence[Block], buffer: Buffer) -> int:
 
 
 def _through_maps(func: PrimFunc) -> Iterator[tuple[str, str]]:
-    """Element-wise blocks that read a reduction's result through an index map, with the map as text."""
+    """Element-wise blocks that read a reduction's result through an index map, with the map as text.
+
+    That is also one that leaves out iterators of one value, as ``y[v0, 0, v2]`` reads ``x[v0, v2]``.
+    """
     reduced = {block_stores(b)[0].buffer for b in leaf_blocks(func.body) if b.reduce}
     for block in leaf_blocks(func.body):
         if not is_elementwise(block) or not isinstance(block.body, Store):
             continue
         places = {n.indices for n in walk(block.body) if isinstance(n, Load) and n.buffer in reduced - {*func.params}}
-        if len(places) == 1 and not all(isinstance(i, Var) for i in next(iter(places))):
+        one = next(iter(places)) if len(places) == 1 else ()
+        single = {i.var for i in block.iters if i.extent == 1} - {*one}
+        if one and (not all(isinstance(i, Var) for i in one) or len(one) + len(single) == len(block.iters) > len(one)):
             names = ", ".join(i.var.name for i in block.iters)
-            yield block.name, f"lambda {names}: [{', '.join(expr_text(i) for i in next(iter(places)))}]"
+            yield block.name, f"lambda {names}: [{', '.join(map(expr_text, one))}]"

@@ -68,8 +68,9 @@ class Kind:
         """
         *parts, whole = layouts
         if not self.may_idle or any(layout.pads for layout in layouts):
-            slots = all(k.pad_value is None and k.pads and k.physical_shape == whole.physical_shape for k in parts)
-            return bool(parts) and slots and not whole.pads and bool(moves(self.program(layouts)))
+            slots = all(k.pads and k.physical_shape == whole.physical_shape for k in parts)
+            bare = all(k.pad_value is None for k in layouts if k.pads)
+            return bool(parts) and slots and bare and bool(moves(self.program(layouts)))
         forms = {layout.dims for layout in layouts}
         return all(layout.is_plain for layout in layouts) or (len(forms) == 1 and bool(moves(self.program(layouts))))
 

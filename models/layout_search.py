@@ -22,16 +22,20 @@ from __future__ import annotations
 
 import contextlib
 import time
+from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf, prod
 from typing import TYPE_CHECKING
 
 from ..ir import dtypes
 from ..ir.deadline import OutOfTime, until
 from ..ir.layout.layout import Layout
+from ..search.tuning import transfer
 from .agreement import Agreement, Prefers, agree
+from .alternatives import is_slot
 from .chosen import Chosen
 from .costs import Alternatives, CostTables, Form, Price
 from .kinds import Combination, Kind
@@ -65,8 +69,8 @@ STORED_TURNS = 4.0
 """How many turns the database's best of a task counts as."""
 EXPLORING = 0.6
 """The share of the seconds in which what was never measured is hoped for."""
-HEAVY = 6
-"""Kinds of operators with most work, of which the estimate is asked what to begin with."""
+HEAVY = 8
+"""Kinds of operators that stand for all work, of which the estimate is asked what to begin with."""
 ESTIMATING, ESTIMATES = 0.04, 4
 """The share of the seconds that may go to estimates, and how many of them may follow each other: builders wait."""
 LATE = 0.75
@@ -201,8 +205,9 @@ class LayoutSearch:
     def _likely_start(self, is_short: bool) -> tuple[Agreement, Prefers]:
         """The rule for all tensors under which the operators with most work take least, as the estimate has it.
 
-        Those operators count that are estimated by a deadline (`ir.deadline`), and what brings elements from one order
-        to another in all of them.  A short run looks at the form alone that most bytes may have, and at few operators.
+        Those that stand for all work (`standing_for`) are estimated by a deadline (`ir.deadline`), and what brings
+        elements from one order to another in all operators.  A short run looks at the form alone that most bytes may
+        have, and at few operators.
         """
         as_given = self.tables.as_given
         rules: list[Prefers] = [{name: [0] for name, some in self.alternatives.items() if len(some) > 1}]
@@ -212,10 +217,10 @@ class LayoutSearch:
         work = {kind: n * self._task(kind, layouts).work.flops for (kind, layouts), n in counts.items()}
         totals = [self._moved_us(whole) for whole in wholes]
         with contextlib.suppress(OutOfTime):
-            for kind in sorted(work, key=lambda kind: -work[kind])[: HEAVY // (1 + is_short)] if len(rules) > 1 else ():
+            for kind, times in standing_for(work, HEAVY // (1 + is_short)) if len(rules) > 1 else ():
                 chosen = (Counter(at for at in self.tables.chosen(whole) if at[0] == kind) for whole in wholes)
                 costs = [sum(n * self._estimated_us(*at) for at, n in found.items()) for found in chosen]
-                totals = [total + cost for total, cost in zip(totals, costs, strict=True)]
+                totals = [total + times * cost for total, cost in zip(totals, costs, strict=True)]
         least = min(range(len(rules)), key=totals.__getitem__)
         return wholes[least], rules[least]
 
@@ -327,7 +332,8 @@ class LayoutSearch:
             self._estimated_us(kind, combination)
 
     def _estimated_us(self, kind: Kind, layouts: Combination) -> float:
-        """What the cost model says of a combination, asked once."""
+        """What the cost model says of a combination, asked once; room that is nobody's changes nothing."""
+        layouts = tuple(layout.without_halo if is_slot(layout) else layout for layout in layouts)
         known, task = self._at(kind, layouts), self._task(kind, layouts)
         if known.estimate_us is None:
             known.estimate_us = predicted_us(task.work.func, tuple(task.interface.items()), self.target)
@@ -402,6 +408,38 @@ class LayoutSearch:
         """The estimated time of a kind in these layouts, as a share of that in the layouts it started with."""
         mine, base = self._at(kind, layouts).estimate_us, self._at(kind, self.base[kind]).estimate_us
         return 1.0 if mine is None or base is None else mine / base
+
+
+def standing_for(work: Mapping[Kind, float], most: int) -> list[tuple[Kind, float]]:
+    """At most so many kinds that stand for all of them, each with the times of its own work that it stands for.
+
+    Kinds whose programs differ in whole numbers alone, such as extents, are a family.  A family has kinds by its share
+    of the work (the method of D'Hondt), and these are in the middle of parts of equal work, from large to small: what a
+    layout is worth depends on extents.
+    """
+    families: dict[str, list[Kind]] = {}
+    for kind, amount in work.items():
+        if amount:
+            families.setdefault(transfer.form(kind.key[0]), []).append(kind)
+    totals = {name: sum(work[kind] for kind in kinds) for name, kinds in families.items()}
+    seats = Counter[str]()
+    open_ones = set(families)
+    while open_ones and seats.total() < most:
+        name = max(sorted(open_ones), key=lambda name: totals[name] / (1 + seats[name]))
+        seats[name] += 1
+        if seats[name] == len(families[name]):
+            open_ones.remove(name)
+    found: dict[Kind, float] = {}
+    for name, count in seats.items():
+        kinds = sorted(families[name], key=lambda kind: -work[kind])
+        if count == len(kinds):
+            found |= dict.fromkeys(kinds, 1.0)
+            continue
+        ends, part = list(accumulate(work[kind] for kind in kinds)), totals[name] / count
+        for number in range(count):
+            middle = kinds[bisect(ends, part * (number + 0.5))]
+            found[middle] = found.get(middle, 0.0) + part / work[middle]
+    return sorted(found.items(), key=lambda item: -item[1] * work[item[0]])
 
 
 def _nbytes(kind: Kind, slot: int, layout: Layout) -> int:

@@ -187,7 +187,8 @@ class _Parts:
         return isinstance(maker, Operator) and dict(arguments_of(maker))[name].layout.pad_value is None
 
     def _fits(self, offset: int, part: EdgeLayout, whole: EdgeLayout) -> bool:
-        return 0 <= offset <= whole.nbytes - part.nbytes and offset % self.granule == 0
+        """Whether what may be touched of the part is inside of the whole, and begins where tensors can."""
+        return 0 <= offset <= whole.nbytes - part.reach and offset % self.granule == 0
 
     def _layout(self, name: str) -> EdgeLayout:
         return self.sharing.layouts[name]

@@ -26,7 +26,7 @@ What must hold, by number:
    of three taps of the weights;
 3. what computes the data is computed once, before, and is no part of what follows;
 4. the multiplications that are saved are worth writing and reading U, V and M (`Convolution.saved`): more of them where
-   these three are larger than the last cache, so that they come from memory, and in rows, which save a third of the
+   these three are too large for the last cache, so that they come from memory, and in rows, which save a third of the
    multiplications where images save more than half.
 """
 
@@ -69,18 +69,21 @@ TAPS, ROWS, OUTPUTS = 3, 4, 2
 """In one dimension: taps of the weights, products, and the neighbours of the result that these serve."""
 WEIGHTS = ((1.0, 0.0, 0.0), (0.0, 0.0, -1.0), (-0.5, 0.5, -0.5), (0.5, 0.5, 0.5))
 """What each row of U has of each tap."""
-WORTH = 12.7
+WORTH = 12.2
 """Multiplications that must be saved for each element of U, V and M: above, all shapes that were measured gain."""
-WORTH_UNCACHED = 56.0
-"""The same of rows, and where U, V and M do not fit the last cache: as many are done while one is written and read."""
+WORTH_UNCACHED = 55.7
+"""The same of rows, and where U, V and M do not stay in the last cache: that many take as long as one does."""
+STAYS = 0.5
+"""The part of the last cache in which U, V and M stay: what lies before and behind them wants places, too, and so do
+other cores.  Of shapes on a Zen 5 (docs/performance.md), those that take 0.69 of it or more lost."""
 
 
 def with_winograd(network: Network, worth: float = WORTH, cache: float = inf) -> Network:
     """The network in which convolutions of three taps are three operators each, where that pays.
 
-    `worth` is how many multiplications must be saved for each element of U, V and M: of images where these fit `cache`
-    bytes, and of all where it is infinite; elsewhere it is `WORTH_UNCACHED` at least.  Both are fitted to what was
-    measured (`benchmarks/winograd.py`).
+    `worth` is how many multiplications must be saved for each element of U, V and M: of images where these stay in a
+    `cache` of so many bytes (`STAYS`), and of all where it is infinite; elsewhere it is `WORTH_UNCACHED` at least.
+    Both are fitted to what was measured (`benchmarks/winograd.py`).
     """
     made = _Made(dict(network.tensors), dict(network.constants))
     nodes: list[Node] = []
@@ -174,7 +177,7 @@ class Convolution:
 
     def pays(self, worth: float, cache: float) -> bool:
         """Condition 4: whether enough is saved for what is written and read."""
-        fits = cache == inf or (len(self.windows) > 1 and 4 * self.elements <= cache)
+        fits = cache == inf or (len(self.windows) > 1 and 4 * self.elements <= STAYS * cache)
         return self.saved >= (worth if fits else max(worth, WORTH_UNCACHED))
 
 

@@ -92,7 +92,7 @@ class Results(tuple[Result, ...]):
         return "\n".join([*shown, *self.notes])
 
     def _repr_html_(self) -> str:
-        return table("; ".join(self.notes), self.headings, self.rows())
+        return table("", self.headings, self.rows(), self.notes)
 
     def to_pandas(self) -> Any:
         """The entries as a DataFrame.  Raises ToolMissing where pandas is not installed."""

@@ -110,6 +110,25 @@ class Facts:
         low, high = self._of_form(form, True)
         return _INT64[0] <= low and high <= _INT64[1]
 
+    def is_whole(self, expr: Expr) -> bool:
+        """Whether a scalar integer, of any type, has the value of its linear form over the integers.
+
+        The two are equal modulo the width of the type, and so equal where the form stays inside of its range.
+        """
+        if not dtypes.is_int(expr.dtype) or dtypes.lanes(expr.dtype) > 1 or contains_undef(expr):
+            return False
+        low, high = self._of_form(shared_form(expr), True)
+        own = _type_range(expr.dtype)
+        return own[0] <= low and high <= own[1]
+
+    def difference(self, a: Expr, b: Expr) -> Interval:
+        """The interval of ``a - b`` of two integers of one type, over the integers."""
+        (lo, hi), (low, high) = self.interval(a), self.interval(b)
+        apart = lo - high, hi - low
+        if not (self.is_whole(a) and self.is_whole(b)):
+            return apart
+        return _intersect(apart, self._of_form(add(shared_form(a), shared_form(b), -1), True))
+
     def stays(self, expr: Binary) -> bool:
         """Whether the last operation of a sum, a difference or a product of int64 stays inside of its type."""
         low, high = _arithmetic(expr.op, self.interval(expr.a), self.interval(expr.b))
@@ -317,8 +336,9 @@ class Facts:
 
     def _comparing(self, cond: Binary) -> Facts:
         """The facts with the intervals that follow from a comparison."""
-        if cond.a.dtype != dtypes.INDEX:
-            return self._restrict_narrow(cond)
+        is_narrow = cond.a.dtype != dtypes.INDEX
+        if is_narrow and not (self.is_whole(cond.a) and self.is_whole(cond.b)):
+            return self
         try:
             left, right = shared_form(cond.a), shared_form(cond.b)
         except UndefTerm:
@@ -326,7 +346,7 @@ class Facts:
         terms, constant = add(left, right, -1)
         if not terms:
             return self
-        if not self.is_exact(left) or not self.is_exact(right):
+        if not is_narrow and not (self.is_exact(left) and self.is_exact(right)):
             return self._assume_value(cond.op, left, right)
         items = ordered(terms, signed=False)
         factor = gcd(*terms.values()) * (1 if items[0][1] > 0 else -1)
@@ -356,15 +376,6 @@ class Facts:
         if op in (">", ">="):
             return max(own[0], other[0] + (op == ">")), own[1]
         return _intersect(own, other)
-
-    def _restrict_narrow(self, cond: Binary) -> Facts:
-        """The facts with the interval of a variable of another integer type that is compared with a constant."""
-        op, var, limit = cond.op, cond.a, cond.b
-        if isinstance(var, Const):
-            op, var, limit = MIRRORED.get(op, op), limit, var
-        if not isinstance(var, Var) or not isinstance(limit, Const) or not dtypes.is_int(var.dtype):
-            return self
-        return self._restrict({var: 1}, self._allowed(op, {var: 1}, 1, int(limit.value)))
 
     def _allowed(self, op: str, form: dict[Expr, int], factor: int, right: int) -> Interval:
         """The interval of `form` given that ``factor * form  op  right``."""

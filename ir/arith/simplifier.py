@@ -417,8 +417,7 @@ class Simplifier:
             if folded is not None:
                 return folded
         if op in COMPARISONS and dtypes.is_int(a.dtype) and dtypes.lanes(a.dtype) == 1:
-            (lo, hi), (low, high) = self.facts.interval(a), self.facts.interval(b)
-            decided = decide_zero(op, lo - high, hi - low)
+            decided = decide_zero(op, *self.facts.difference(a, b))
             decided = self.facts.related(op, a, b) if decided is None else decided
             if decided is not None:
                 return const(decided)

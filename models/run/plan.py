@@ -107,13 +107,14 @@ def _spans(
     for name in network.outputs:
         used.setdefault(name, []).append(end)  # a constant may leave that no operator reads
     steps: dict[str, list[int]] = {}
-    for name, (owner, _) in owners.items():
+    sizes: dict[str, int] = {}
+    for name, (owner, offset) in owners.items():
         always = [-1, end] if sharing.layouts[name].initialised else []
         steps.setdefault(owner, []).extend((*used[name], *always))
+        # The room of a part in a slot, which nothing touches, may end behind the whole.
+        sizes[owner] = max(sizes.get(owner, 0), offset + sharing.layouts[name].nbytes)
     spans += [
-        Span(owner, sharing.layouts[owner].nbytes, min(found), max(found))
-        for owner, found in steps.items()
-        if owner not in sharing.lent
+        Span(owner, sizes[owner], min(found), max(found)) for owner, found in steps.items() if owner not in sharing.lent
     ]
     return spans
 

@@ -91,7 +91,11 @@ class Study:
         batch: int = 16,
         transferred: Transferred = NOTHING,
     ) -> None:
-        import optuna
+        with (
+            warnings.catch_warnings()
+        ):  # tqdm, which it imports, misses ipywidgets in notebooks; nothing here uses them
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.space = space

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import logging
 import math
 import os
 import secrets
@@ -182,6 +183,8 @@ class RaySession:
 
         A package for another interpreter, or half of one, fails in whatever way.
         """
+        # In a notebook it says while it is imported that packages for its own widgets are missing.
+        logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
         try:
             import ray
 

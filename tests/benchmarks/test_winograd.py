@@ -51,3 +51,5 @@ def test_elements_that_come_from_memory_cost_more_multiplications() -> None:
     assert not conv.pays(WORTH, cache=1e9) and not conv.pays(WORTH, cache=32 << 20)
     image = winograd.convolution_of(winograd.network_of(1, 64, 64, 56, 56))
     assert image.pays(WORTH, cache=32 << 20) and not image.pays(WORTH, cache=1 << 20)
+    wide = winograd.convolution_of(winograd.network_of(1, 64, 64, 112, 112))
+    assert 4 * wide.elements < 32 << 20 and not wide.pays(WORTH, cache=32 << 20)

@@ -9,7 +9,10 @@ from network_maker import Maker, computed, drawn, random_network
 import stridesmith as ss
 from stridesmith import configs
 from stridesmith.models.fusion import fused
-from stridesmith.models.network import Network, problems
+from stridesmith.models.network import Network, Operator, problems
+from stridesmith.space.design.apply import prepared
+from stridesmith.space.design.program import anchors
+from stridesmith.space.schedule import Schedule
 
 CPU = configs.target("cpu-avx2")
 
@@ -73,6 +76,18 @@ def test_a_dimension_of_one_point_may_be_read_at_zero() -> None:
     make = Maker()
     seen = make.map("T.max(a[0, v1, v2, v3], T.float32(0))", conv(make, make.input(1, 3, 5, 5)), shape=(1, 4, 5, 5))
     assert len(checked(make.network(make.map("a[0, v1, v2, v3] + {1}", seen, seen))).nodes) == 1
+
+
+def test_a_dimension_of_one_point_that_follows_a_product_costs_nothing() -> None:
+    """What puts one between the dimensions of a product is its epilogue, and no stage of its own."""
+    make = Maker()
+    product = make.work("matmul", make.input(6, 8), make.constant(8, 12), m=6, n=12, k=8)
+    biased = make.map("{0} + b[v1]", product, make.constant(12))
+    apart = make.map("a[v0, v2]", biased, shape=(6, 1, 12))
+    (node,) = checked(make.network(apart)).nodes
+    assert isinstance(node, Operator)
+    (anchor,) = anchors(prepared(Schedule(node.func), frozenset()).func, {})
+    assert anchor.epilogue
 
 
 def test_index_maps_cost_nothing() -> None:

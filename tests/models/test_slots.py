@@ -10,9 +10,9 @@ from stridesmith.ir.layout.layout import Layout
 from stridesmith.models import layout_search, tuning
 from stridesmith.models.alternatives import alternatives, whole_rows
 from stridesmith.models.chosen import Chosen, in_layouts
-from stridesmith.models.costs import Alternatives
+from stridesmith.models.costs import Alternatives, CostTables
 from stridesmith.models.fusion import fused
-from stridesmith.models.layout_search import LayoutSearch
+from stridesmith.models.layout_search import LayoutSearch, standing_for
 from stridesmith.models.network import Network, Operator
 from stridesmith.models.run.kernels import Kernel
 from stridesmith.models.run.model import Model
@@ -58,11 +58,39 @@ def test_parts_are_computed_where_the_whole_has_them(network: Network) -> None:
     assert [[layout.label for layout in layouts[name]] for name in concat.inputs] == [
         ["0123", "0231", "0231+halo1"]
     ] * 2
-    assert [layouts[name][-1].before for name in concat.inputs] == [(0, 0, 0, 0), (0, 16, 0, 0)]
+    assert [layouts[name][-1].room for name in concat.inputs] == [(1, 48, 6, 6)] * 2
+    model = _right_in(network, layouts)
+    assert concat.name in sharing_of(model.network, CPU).idle
+    assert [model.plan.places[name].offset for name in (*concat.inputs, *concat.outputs)] == [0, 64, 0]
+
+
+def test_parts_of_parts_are_computed_where_the_last_whole_has_them() -> None:
+    """As in DenseNet: each concatenation is a part of the next one, and all are where the last one is.
+
+    Equal parts at different distances from the beginning of the whole have one kernel.
+    """
+    make = Maker()
+    last = first = make.map("T.max({0}, T.float32(0))", _conv(make, make.input(1, 3, 6, 6), 16))
+    parts, wholes = [first], []
+    for _ in range(3):
+        squeezed = make.map("T.max({0}, T.float32(0))", _conv(make, last, 8))
+        parts.append(make.map("T.max({0}, T.float32(0))", _conv(make, squeezed, 16, 3)))
+        last = make.concat(1, last, parts[-1])
+        wholes.append(last)
+    network = make.network(_conv(make, last, 4))
+    layouts = {name: whole_rows(some) for name, some in alternatives(network, CPU).items()}
+    assert {layouts[name][-1].room for name in (*parts, *wholes[:-1])} == {(1, 64, 6, 6)}
+    model = _right_in(network, layouts)
+    assert len(sharing_of(model.network, CPU).idle) == len(wholes)
+    assert [model.plan.places[name].offset for name in parts] == [0, 64, 128, 192]
+    assert len({model.kernels[model.network.producer[name].name].task.key for name in parts[1:]}) == 1
+
+
+def _right_in(network: Network, layouts: Alternatives) -> Model:
+    """The model in channels last and slots, which computes what the network does."""
     chosen = last_of(network, layouts)
     assert Chosen.from_json(chosen.to_json()) == chosen
     made = in_layouts(network, chosen)
-    assert concat.name in sharing_of(made, CPU).idle
     kernels: dict[str, Kernel] = {}
     for item in tasks_of(made, CPU):
         (built,) = build_here([Build(script=item.task.script, target=CPU)])
@@ -74,7 +102,7 @@ def test_parts_are_computed_where_the_whole_has_them(network: Network) -> None:
         assert {k: v.tolist() for k, v in model(given).items()} == {
             k: v.tolist() for k, v in computed(network, given).items()
         }
-    assert len({model.plan.places[name] for name in (*concat.inputs, *concat.outputs)}) == 1
+    return model
 
 
 def test_only_what_the_network_places_has_slots() -> None:
@@ -86,9 +114,10 @@ def test_only_what_the_network_places_has_slots() -> None:
     network = make.network(_conv(make, both, 4), _conv(make, again, 4), make.concat(1, x, _conv(make, y, 8)))
     found = alternatives(network, CPU)
     slots = {name: [k for k in some if k.has_halo and k.pad_value is None] for name, some in found.items()}
-    assert {name: [k.before for k in some] for name, some in slots.items() if some} == {
-        x: [(0, 0, 0, 0)], y: [(0, 8, 0, 0)],
-    }  # fmt: skip
+    assert {name: [k.room for k in some] for name, some in slots.items() if some} == {
+        x: [(1, 16, 3, 3)],
+        y: [(1, 16, 3, 3)],
+    }
 
 
 def test_a_short_run_keeps_to_the_rule_that_the_estimate_likes(
@@ -111,6 +140,21 @@ def test_a_short_run_keeps_to_the_rule_that_the_estimate_likes(
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
     plain = tuning._guide(network, CPU, None, None, None, Clock(None, 4.0))
     assert isinstance(plain, LayoutSearch) and not any(plain.start.written.values()), "no copies for nothing"
+
+
+def test_few_kinds_stand_for_all_work() -> None:
+    """Those of one family share its work; one that is asked for twice is asked at two places of its extents."""
+    make = Maker()
+    x = make.input(1, 8, 6, 6)
+    ones = [_conv(make, x, co) for co in (8, 16, 32, 64)]
+    network = make.network(*ones, _conv(make, x, 4, 3))
+    tables = CostTables(network, alternatives(network, CPU), CPU)
+    work = {kind: float(kind.func.buffers[-1].shape[1]) for kind in tables.grids}
+    asked = [[(kind.func.buffers[-1].shape[1], times) for kind, times in standing_for(work, n)] for n in (1, 2, 3, 9)]
+    assert asked[0] == [(64, 120 / 64)]
+    assert asked[1] == [(64, 60 / 64), (32, 60 / 32)]
+    assert asked[2] == [(64, 80 / 64), (16, 40 / 16)]
+    assert asked[3] == [(64, 1.0), (32, 1.0), (16, 1.0), (8, 1.0), (4, 1.0)]
 
 
 def test_a_rule_that_reaches_a_part_of_the_tensors_costs_what_it_moves() -> None:

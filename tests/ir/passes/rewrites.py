@@ -40,6 +40,7 @@ def cases() -> list[Case]:
         *(Case("an order that is known", "simplify", *pair) for pair in _orders()),
         *(Case("a chain of comparisons", "simplify", *pair) for pair in _chains()),
         *(Case("parts that know each other", "simplify", *pair) for pair in _parts()),
+        *(Case("sums that may wrap around", "simplify", *pair) for pair in _offsets()),
     ]
     for kind, (run, pairs) in TABLES.items():
         found += [Case(kind, run, _text(before), _text(after or before)) for before, after in pairs]
@@ -81,6 +82,24 @@ def _chains() -> Iterator[tuple[str, str]]:
         op = next(o for o, members in ORDERS.items() if members == possible)
         given = f"i {first} j and j {second} k"
         yield _row(given, f"i {op} k"), _row(given, "True")
+
+
+OFFSETS = [
+    ("i < j + 5 and i < j + 10", "i < j + 5"), ("i < j + 10 and i < j + 5", "i < j + 5"),
+    ("i < j + 10 or i < j + 5", "i < j + 10"), ("i < j + 5 or i < j + 10", "i < j + 10"),
+    ("i <= j and i < j + 1", "i <= j"), ("j - 3 < i or j < i", "j - 3 < i"), ("i - j < 3 and i - j < 7", "i - j < 3"),
+    ("i + 1 < j + 1 and i < j", "i < j"), ("i < j and i + 2 <= j + 1", "i < j"), ("i * 2 < j * 2 and i < j", "i < j"),
+]  # fmt: skip
+"""Conditions of two parts, one of which follows where no sum of int32 wraps around; and what is left."""
+BETWEEN = "-1000 < i and i < 1000 and -1000 < j and j < 1000"
+
+
+def _offsets() -> Iterator[tuple[str, str]]:
+    """Sums of int32 within bounds, and the same of any int32, of which they say nothing."""
+    for before, after in OFFSETS:
+        yield _row(BETWEEN, before), _row(BETWEEN, after)
+        if before[:11] != "i < j and i":
+            yield _row("", before), _row("", before)
 
 
 def _parts() -> Iterator[tuple[str, str]]:

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ir.passes.pass_programs import outputs, pass_programs
+from ir.passes.wide_programs import wide_outputs, wide_programs
 from random_programs import programs
 from random_runs import arguments, assert_refines, interpreted
 from scale import scaled
 
+from stridesmith.ir.interpreter.interpret import InterpreterError
 from stridesmith.ir.passes.transform import PASSES
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.bounds import check_in_bounds
+from stridesmith.ir.verify.catalogue import VerifyError
 from stridesmith.ir.verify.rules import verify
 
 EXAMPLES = {
@@ -64,6 +67,30 @@ def test_passes_keep_what_programs_with_calls_compute() -> None:
                 np.testing.assert_array_equal(got[key], array, err_msg=f"{name} {key}\n{func.script()}\n{new.script()}")
 
     check()
+
+
+def test_passes_keep_what_wide_programs_compute() -> None:
+    """Floats of both modes, bools, narrow sums, vectors, views, gathers, reductions."""
+    ran = Counter[str]()
+
+    @settings(max_examples=scaled(15), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(wide_programs(), st.integers(0, 999))
+    def check(func: PrimFunc, seed: int) -> None:
+        try:
+            verify(func)
+            expected = wide_outputs(func, seed)
+        except (VerifyError, InterpreterError):
+            return  # lanes that race, or a quotient that is no number
+        ran["programs"] += 1
+        for name in ("simplify", "remove_no_op"):
+            new = PASSES[name](func)
+            verify(new)
+            got = wide_outputs(new, seed)
+            for key, array in expected.items():
+                np.testing.assert_array_equal(got[key], array, err_msg=f"{name} {key}\n{func.script()}\n{new.script()}")
+
+    check()
+    assert ran["programs"] >= scaled(15) // 2
 
 
 def test_passes_in_any_order_keep_what_is_computed() -> None:

@@ -87,3 +87,57 @@ def test_the_suite_is_as_large_as_its_page_says() -> None:
     rows = [f"| {kind} | `{runs[kind]}` | {n} | {shorter[kind]} | {n - shorter[kind]} |" for kind, n in counts.items()]
     rows.append(f"| all | | {len(CASES)} | {sum(shorter.values())} | {len(CASES) - sum(shorter.values())} |")
     assert "\n".join(rows) in PAGE.read_text(encoding="utf-8"), "\n".join(rows)
+
+
+WRAPPED = [
+    ("n < m + 5 and n < m + 10", "n < m + 5", (0, 2**31 - 8)),
+    ("n < m + 10 and n < m + 5", "n < m + 5", (0, 2**31 - 8)),
+    ("n < m + 10 or n < m + 5", "n < m + 10", (0, 2**31 - 8)),
+    ("n < m + 5 or n < m + 10", "n < m + 10", (0, 2**31 - 8)),
+    ("T.if_then_else(n < m, n < m + 1, False)", "n < m", (0, 2**31 - 1)),
+]
+"""Conditions over two int32, what TVM 0.14 makes of them, and integers of which that is something else."""
+
+
+@pytest.mark.parametrize(("before", "theirs", "at"), WRAPPED)
+def test_what_wraps_around_is_not_assumed_away(before: str, theirs: str, at: tuple[int, int]) -> None:
+    """TVM says nothing of the ends of a type, and is wrong there; where the program says it, ours are as short."""
+
+    def program(cond: str, known: str = "") -> PrimFunc:
+        text = f'@T.prim_func\ndef f(P: T.Buffer((1,), "bool"), n: T.int32, m: T.int32):\n{known}    P[0] = {cond}\n'
+        func = ss.parse(text)
+        assert isinstance(func, PrimFunc)
+        return func
+
+    def value(func: PrimFunc, n: int, m: int) -> bool:
+        out = np.zeros(1, bool)
+        ss.interpret(func, out, n, m)
+        return bool(out[0])
+
+    func = program(before)
+    assert value(func, *at) != value(program(theirs), *at)
+    assert value(PASSES["simplify"](func), *at) == value(func, *at)
+    known = "    T.assume(m < 1000)\n"
+    assert size(PASSES["simplify"](program(before, known))) == size(program(theirs, known))
+
+
+def test_flattening_keeps_axis_separators_of_allocations() -> None:
+    """TVM drops those of the allocation, so that a second run flattens it and leaves its declaration in two axes."""
+    text = """
+@T.prim_func
+def f(B: T.Buffer((6,), "float32")):
+    A = T.decl_buffer((2, 3, 5, 7), "float32", axis_separators=[2])
+    for i, j, k, l in T.grid(2, 3, 5, 7):
+        A[i, j, k, l] = T.float32(1)
+    for i, j in T.grid(2, 3):
+        B[i * 3 + j] = A[i, j, i, j]
+"""
+    func = ss.parse(text)
+    assert isinstance(func, PrimFunc)
+    flat = PASSES["flatten_buffers"](func)
+    assert PASSES["flatten_buffers"](flat) == flat
+    allocated = 'T.allocate([6, 35], "float32"'
+    theirs = ss.parse(flat.script().replace(f"{allocated}, axis_separators=[1])", f"{allocated})"))
+    assert isinstance(theirs, PrimFunc) and theirs != flat
+    again = PASSES["flatten_buffers"](theirs).script()
+    assert 'T.allocate([210], "float32")' in again and 'T.decl_buffer((6, 35), "float32"' in again
