@@ -146,9 +146,9 @@ class Anchor:
 
     `factors` are the operands whose product (or, for min and max, which alone) the
     reduction combines with `op`; it is empty when the combined value is anything else.
-    Where it adds products of two inputs of bytes, or of bits of uint8, each widened to int32, `signs` says which of them
-    are signed (``us``: uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it is
-    empty.  An anchor `in_step` is one in a step of a recurrence, which does not begin before its inputs are there.
+    Where it adds products of two inputs of bytes, or of bits of uint8, each widened to int32, `signs` says which of
+    them are signed (``us``: uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it
+    is empty.  An anchor `in_step` is one in a step of a recurrence, which does not begin before its inputs are there.
     """
 
     name: str
