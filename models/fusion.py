@@ -17,7 +17,9 @@ What must hold, by number:
    that only moves elements is merged into each of its readers;
 2. an element is not computed many times over: a reader of more elements than the first computes, or one that reads at
    several places, takes only what is cheap;
-3. two programs that both reduce are merged only if none of the two reads an element many times.
+3. two programs that both reduce are merged only if none of the two reads an element many times, and if both together
+   reduce at few places: what merging saves is a tensor that is passed, the same for every pair, while what a program
+   costs to schedule grows with all of them (a network whose 191 products are written out step by step).
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ from .network import Network, Operator
 ZERO = const(0)
 CHEAP = 4
 """Operations that may be repeated for each reader of an element."""
+MOST_REDUCTIONS = 8
+"""Blocks that reduce in a program made of several: a normalisation and a softmax, as many operators, have five."""
 
 Accept: TypeAlias = "Callable[[Operator, Operator, Operator], bool]"
 """Whether two operators may become the third one, which takes their place then."""
@@ -106,16 +110,23 @@ def _may_merge(network: Network, first: Operator, second: Operator) -> bool:
     if not alone and not _computes_nothing(first.func):
         return False
     if _reduces(first.func) and _reduces(second.func):
+        if _reductions(first.func) + _reductions(second.func) > MOST_REDUCTIONS:
+            return False
         return _reads_once(first.func) and _reads_once(second.func)
     if not _reduces(first.func) and not _reduces(second.func):
         return operations(first.func) <= CHEAP or not _repeats(second, passed)
     return True
 
 
-@remembered
 def _reduces(func: PrimFunc) -> bool:
     """Whether some block of a program does more than to compute each of its elements by itself."""
-    return not all(is_elementwise(block) for block in leaf_blocks(func.body))
+    return _reductions(func) > 0
+
+
+@remembered
+def _reductions(func: PrimFunc) -> int:
+    """The blocks of a program that do more than to compute each of its elements by itself."""
+    return sum(not is_elementwise(block) for block in leaf_blocks(func.body))
 
 
 def _computes_nothing(func: PrimFunc) -> bool:

@@ -120,7 +120,7 @@ def check_passing(
 ) -> None:
     """Raises ScheduleError where a statement that may run between `moved` and `others` changes what `moved` does.
 
-    That is one that writes what `moved` reads or writes, or reads what it writes.  `link` is the
+    That is one that writes elements which `moved` reads or writes, or reads some that it writes.  `link` is the
     buffer between `moved` and `others`, for whose sake they come together: the caller knows who uses it.
     With `target`, the loop that `moved` comes under, only what runs in one iteration of the loops that stay around it
     comes between (`staying_loops`).
@@ -129,11 +129,14 @@ def check_passing(
     results = {a.buffer for s in moved for a in s.accesses if a.is_write} - {link}
     staying = () if target is None else staying_loops(func, moved, target)
     for statement in _between(instances(func), moved, others, len(staying)):
-        for access in knowing(statement).accesses:
-            if access.buffer in results or (access.is_write and access.buffer in inputs):
+        known = knowing(statement)
+        for access in known.accesses:
+            buffer = access.buffer
+            shared = buffer in results or (access.is_write and buffer in inputs)
+            if shared and any(next(clashes(known, s, buffer=buffer), None) for s in map(knowing, moved)):
                 raise ScheduleError(
                     "({number}) {moved} cannot pass {other}: both use `{buffer}`",
-                    number=number, moved=moved[-1].label, other=statement.label, buffer=access.buffer.name,
+                    number=number, moved=moved[-1].label, other=statement.label, buffer=buffer.name,
                 )  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     reads it wherever it runs, or all that it could read is stored; (2) every writer of that buffer is below
     `loop`, and comes before the block; (3) all instances that produce one element lie in one
     iteration of `loop`, so the element is final; (4) the block's other inputs are not written below
-    `loop`; (5) nothing that it passes writes what it reads, or touches what it writes; (6) where the
+    `loop`; (5) nothing that it passes writes elements that it reads, or touches what it writes; (6) where the
     block reduces, no loop is part of both its result and its reduction, so that the first point of the
     reduction stays first; (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
     each point; (9) concurrent loops around may still be so; (10) what the block uses is allocated

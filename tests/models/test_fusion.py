@@ -13,6 +13,7 @@ from stridesmith.models.network import Network, Operator, problems
 from stridesmith.space.design.apply import prepared
 from stridesmith.space.design.program import anchors
 from stridesmith.space.schedule import Schedule
+from stridesmith.space.tree import leaf_blocks
 
 CPU = configs.target("cpu-avx2")
 
@@ -152,6 +153,17 @@ def test_a_normalisation_of_many_operators_is_one() -> None:
     unit = make.map("{0} * b[v0]", apart, root)
     result = checked(make.network(make.map("{0} * b[v1] + c[v1]", unit, make.constant(16), make.constant(16))))
     assert len(result.nodes) == 1
+
+
+def test_a_chain_of_stages_is_cut_into_programs_of_few() -> None:
+    """Ten sums of rows that follow each other and run together are programs of at most eight."""
+    make = Maker()
+    x = make.input(6, 8)
+    for _ in range(10):
+        x = make.map("{0} - b[v0]", x, reduction(make, x, "y[{r}] + a[{r}, vk]", "T.float32(0)"))
+    programs = [node.func for node in checked(make.network(x)).nodes if isinstance(node, Operator)]
+    sums = [sum(bool(block.reduce) for block in leaf_blocks(func.body)) for func in programs]
+    assert sum(sums) == 10 and 4 < max(sums) <= 8
 
 
 def indices(rows: tuple[int, ...]) -> str:

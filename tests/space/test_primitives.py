@@ -621,6 +621,36 @@ def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
 """
 
 
+PARTS = """
+@T.prim_func
+def main(x: T.Buffer((8, 4), "float32"), z: T.Buffer((8,), "float32"), y: T.Buffer((16,), "float32")):
+    t = T.alloc_buffer((8,), "float32")
+    for i, k in T.grid(8, 4):
+        with T.block("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                t[vi] = T.float32(0)
+            t[vi] = t[vi] + x[vi, vk]
+    for i in range(8):
+        with T.block("front"):
+            vi = T.axis.spatial(8, i)
+            y[vi] = z[vi]
+    for i in range(8):
+        with T.block("back"):
+            vi = T.axis.spatial(8, i)
+            y[vi + 8] = t[vi] * T.float32(2)
+"""
+
+
+def test_a_stage_moves_past_what_writes_another_part_of_its_result() -> None:
+    """The parts of a concatenation share no element; where they share one, they keep their order."""
+    sch = schedule(PARTS)
+    sch.reverse_compute_at("back", "i")
+    same(sch, PARTS)
+    with pytest.raises(ScheduleError, match=r"\(5\) `back` cannot pass `front`: both use `y`"):
+        schedule(PARTS.replace("vi + 8", "vi + 7")).reverse_compute_at("back", "i")
+
+
 def test_a_stage_does_not_move_past_a_write_of_its_input() -> None:
     """Memory that is used again keeps its order: later, earlier, and inlined."""
     with pytest.raises(ScheduleError, match=r"\(5\) `second` cannot pass `third`: both use `t`"):
