@@ -48,8 +48,11 @@ A message is one paragraph: what was asked, which rule failed, the values, what 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class StridesmithError(Exception):
@@ -214,6 +217,24 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" (did you mean 'x'?)"` for the nearest of `known`, else an empty text."""
     near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def named(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which says of an option that it has not which one was meant, or all it has.  Raises UsageError."""
+    import functools
+    import inspect
+
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                meant = did_you_mean(name, known) or f"; it has {', '.join(known)}"
+                raise UsageError(f"{function.__name__}() has no option {name!r}{meant}")
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def of_kind(kind: str) -> type[StridesmithError]:

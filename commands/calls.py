@@ -5,14 +5,12 @@ What they do is in `search.calling.api`, `models.api` and `models.tuning`, which
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from ..errors import UsageError, did_you_mean
+from ..errors import UsageError, named
 from .live import watching
 from .progress import State
 
@@ -31,26 +29,10 @@ if TYPE_CHECKING:
     from ..space.interface import Who
     from ..space.schedule import Schedule
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Emit = Callable[[dict[str, Any]], None]
 
 
-def _named(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which says of a parameter that it has not which one was meant.  Raises UsageError."""
-    known = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs:
-            if name not in known:
-                raise UsageError(f"{function.__name__}() has no option {name!r}{did_you_mean(name, known)}")
-        return function(*args, **kwargs)
-
-    return checked
-
-
-@_named
+@named
 def tune(
     work: Program,
     target: str | Target = "cpu",
@@ -167,7 +149,7 @@ def compile(
 ) -> RangedModel: ...
 
 
-@_named
+@named
 def compile(
     source: Source,
     target: str | Target = "cpu",

@@ -132,10 +132,14 @@ def race(
     load = look()
     with host_lock.exclusive():
         for _ in range(RACES):
-            runners: list[_Timed] = [
-                each.bound(*inputs) if isinstance(each, Kernel) else _Call(each, inputs) for each in made.values()
-            ]
-            probes = [runner.time(1) for runner in runners]
+            runners, probes = list[_Timed](), list[float]()
+            for name, each in made.items():
+                try:
+                    runners.append(each.bound(*inputs) if isinstance(each, Kernel) else _Call(each, inputs))
+                    probes.append(runners[-1].time(1))
+                except Exception as error:
+                    error.add_note(f"The entry {name!r} of the race raised this.")
+                    raise
             samples.append(interleave(runners, probes, ROUNDS, seconds / RACES))
             for name, runner in zip(made, runners, strict=True):
                 if isinstance(runner, _Call):

@@ -20,7 +20,7 @@ from ...backends.data import Array, arguments_of, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected, Size
-from ...errors import BadRecord, UsageError, did_you_mean
+from ...errors import BadRecord, UsageError, did_you_mean, named
 from ...forks import renewed_in_children
 from ...ir.analysis import count_flops
 from ...ir.layout.layout import Layout
@@ -57,6 +57,7 @@ SHAPES, MOST_SHAPES = 32, 4096
 """Of which a kernel of many shapes keeps kernels of one, and what allocates a result: choices."""
 
 
+@named
 def load(
     work: Program,
     target: str | Target = "cpu",
@@ -123,6 +124,7 @@ def from_record(record: Record, target: Target | None = None) -> Kernel:
         raise BadRecord(f"record {record.id} is refused: {error}") from None
 
 
+@named
 def build(
     func: Program,
     target: str | Target = "cpu",

@@ -90,6 +90,26 @@ def test_what_cannot_race_is_said(entries: Any, error: type[Exception], words: s
         race(entries)
 
 
+def test_an_error_of_a_function_says_which_entry_it_was() -> None:
+    """Whatever it raises, as it is; its traceback ends with the name."""
+
+    def broken() -> None:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="^mine") as caught:
+        race({"well": lambda: None, "hand-made": broken}, seconds=0.1)
+    assert caught.value.__notes__ == ["The entry 'hand-made' of the race raised this."]
+
+
+@pytest.mark.parametrize("call", [ss.load, ss.build])
+def test_an_option_that_a_call_has_not_is_answered_with_those_it_has(call: Any) -> None:
+    """Or with the one that was meant."""
+    with pytest.raises(ss.UsageError, match=r"has no option 'm'; it has \w+, target, "):
+        call(WORK, m=8)
+    with pytest.raises(ss.UsageError, match=r"has no option 'tarjet' \(did you mean 'target'\?\)"):
+        call(WORK, tarjet="cpu")
+
+
 def test_a_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     """And says so where it is not there."""
     monkeypatch.setitem(sys.modules, "pandas", None)
