@@ -85,6 +85,7 @@ class Operand:
     is_streamed: bool = False
     inlined: Operand | None = None
     operations: int = 0
+    along: int | None = None
 
     @property
     def dtype(self) -> str:
@@ -444,10 +445,19 @@ def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str,
     for index in access.indices:
         terms, constant = _nearly_linear(index, axes)
         if any(not isinstance(a, Var) or a not in position for a in terms):
-            return Operand(name, access.buffer, (), (), "other" if source not in ("output",) else source, producer)
+            known = source if source == "output" else "other"
+            return Operand(name, access.buffer, (), (), known, producer, along=_last_axis(access, position))
         dims.append(tuple(sorted((position[a], c) for a, c in terms.items() if isinstance(a, Var))))
         offsets.append(constant)
     return Operand(name, access.buffer, tuple(dims), tuple(offsets), source, producer)
+
+
+def _last_axis(access: Store | Load, position: Mapping[Var, int]) -> int | None:
+    """The axis that is the last index of an access, if no other index depends on it."""
+    *others, last = access.indices
+    if not isinstance(last, Var) or any(last in variables(index) for index in others):
+        return None
+    return position.get(last)
 
 
 def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], int]:
