@@ -446,18 +446,13 @@ def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str,
         terms, constant = _nearly_linear(index, axes)
         if any(not isinstance(a, Var) or a not in position for a in terms):
             known = source if source == "output" else "other"
-            return Operand(name, access.buffer, (), (), known, producer, along=_last_axis(access, position))
+            *others, last = access.indices
+            is_apart = not any(variables(last) & variables(other) for other in others)
+            along = position.get(last) if is_apart and isinstance(last, Var) else None
+            return Operand(name, access.buffer, (), (), known, producer, along=along)
         dims.append(tuple(sorted((position[a], c) for a, c in terms.items() if isinstance(a, Var))))
         offsets.append(constant)
     return Operand(name, access.buffer, tuple(dims), tuple(offsets), source, producer)
-
-
-def _last_axis(access: Store | Load, position: Mapping[Var, int]) -> int | None:
-    """The axis that is the last index of an access, if no other index depends on it."""
-    *others, last = access.indices
-    if not isinstance(last, Var) or any(last in variables(index) for index in others):
-        return None
-    return position.get(last)
 
 
 def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], int]:
