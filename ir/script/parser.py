@@ -372,19 +372,16 @@ class _FunctionParser:
         target, value = targets[0], getattr(node, "value", None)
         if not isinstance(target, ast.Name) or not isinstance(value, ast.Name):
             return False
-        if value.id not in self.stmts.parameters or target.id not in self._declaring():
+        calls = [n.value for n in self.suite if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
+        over = [call for call in calls if called(call) in DECLARE and self._open_handle(call)]
+        declaring = {name.id for call in over for name in ast.walk(call) if isinstance(name, ast.Name)}
+        if value.id not in self.stmts.parameters or target.id not in declaring:
             return False
         param = self.scope.find(value.id)
         assert isinstance(param, Var)
         self.scope.bind(target.id, param, target)
         self.stmts.parameters.add(target.id)
         return True
-
-    def _declaring(self) -> set[str]:
-        """The names in declarations over handles without a buffer."""
-        calls = [n.value for n in self.suite if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
-        over = [call for call in calls if called(call) in DECLARE and self._open_handle(call)]
-        return {name.id for call in over for name in ast.walk(call) if isinstance(name, ast.Name)}
 
     def _early(self, node: ast.Assign, call: ast.Call) -> bool:
         """Take an assignment that belongs to the signature, or a variable's type."""
