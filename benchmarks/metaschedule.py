@@ -10,10 +10,11 @@ in full before they are timed.  MetaSchedule never looks at what its candidates 
 
 MetaSchedule gets what its makers recommend for the CPU: the processor's name for LLVM, all threads, TE programs in the
 order of loops of its own ones, the layout of constants free, its learned model (XGBoost) and evolutionary search, and
-rounds that fit the time (``--per-round``, ``--population``; TVM's own are 64 and 512).
+rounds that fit the time (``--per-round``, ``--population``; TVM's own are 64 and 512, those of 60 s had 32 and 128).
 
-Rows append to ``FOLDER/metaschedule.jsonl``; what is there with the same settings is not run again.  ``python
-docs/measurements.py`` makes the table of ``benchmarks/metaschedule.jsonl``.
+Rows append to ``FOLDER/metaschedule.jsonl``, and searches of so many seconds to a folder of theirs; what is there is
+not run again.  ``--rows 3:4`` is one shape.  Rows that were moved to ``benchmarks/metaschedule.jsonl`` are what
+``python docs/measurements.py`` makes tables of, one for each number of seconds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import time
@@ -32,7 +34,7 @@ from typing import Any
 import numpy as np
 from peer_forms import aligned, arrays
 from peer_metaschedule import WRONG, error_of, places
-from racing import Case, geometric_mean, race, read, tune, wait_for_quiet
+from racing import Case, database, geometric_mean, race, read, tune, wait_for_quiet
 
 HERE = Path(__file__).resolve().parent
 WHEELS = ("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post1", "xgboost-cpu", "scipy", "psutil", "cloudpickle",
@@ -120,7 +122,8 @@ def our_error(case: Case, found: dict[str, Any], job: dict[str, Any]) -> float:
 def measured(case: Case, arguments: argparse.Namespace, python: str) -> dict[str, Any]:
     """Both tuned, compared with NumPy, and raced."""
     busy = wait_for_quiet(30)
-    found = tune(case, arguments.seconds, arguments.out)
+    found = tune(case, arguments.seconds, searches(arguments))
+    shutil.rmtree(places(found["db"])["folder"], ignore_errors=True)  # of a run that was interrupted: it would go on
     job = job_of(case, found["db"], arguments)
     theirs = metaschedule("tune", job, python)
     errors = {"ours": our_error(case, found, job)}
@@ -138,6 +141,11 @@ def measured(case: Case, arguments: argparse.Namespace, python: str) -> dict[str
         "ratio": statistics.median(b / a for a, b in zip(ours, mine, strict=True)) if ours and mine else None,
         "gflops": [case.flops / statistics.median(times) * 1e-3 if times else None for times in (ours, mine)],
     }  # fmt: skip
+
+
+def searches(arguments: argparse.Namespace) -> Path:
+    """The folder of searches that had as much time."""
+    return Path(arguments.out) / f"{arguments.seconds:g}s"
 
 
 def cpu() -> str:
@@ -184,7 +192,7 @@ def main() -> None:
             arguments.out.mkdir(parents=True, exist_ok=True)
             row = measured(case, arguments, python)
         elif row is not None and arguments.later and not row.get("checked"):
-            db = str(arguments.out / "databases" / f"{case.key.replace('/', '_')}.db")
+            db = str(database(case, searches(arguments)))
             row = row | {"checked": metaschedule("check", job_of(case, db, arguments), python)}
         else:
             continue
@@ -192,8 +200,8 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
         rows[case.key, arguments.seconds] = row
         print(told(row), flush=True)
-    ratios = [row["ratio"] for row in rows.values() if row["ratio"]]
-    print(f"{len(rows)} rows, geometric mean {geometric_mean(ratios):.2f} of {len(ratios)}")
+    ratios = [row["ratio"] for (_, seconds), row in rows.items() if row["ratio"] and seconds == arguments.seconds]
+    print(f"{len(ratios)} rows of {arguments.seconds:g} s, geometric mean {geometric_mean(ratios):.2f}")
 
 
 if __name__ == "__main__":

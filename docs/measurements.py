@@ -100,8 +100,24 @@ def _winograd() -> list[str]:
 
 
 def _metaschedule() -> list[str]:
-    """Our search and TVM's on the same shapes in the same time."""
+    """Our search and TVM's on the same shapes in the same time, a table for each time."""
     rows = _rows("metaschedule.jsonl")
+    cpus = ", ".join(sorted({str(row["cpu"]).strip("<>") for row in rows}))
+    lines = [
+        "## MetaSchedule",
+        "",
+        f"Shapes of the suites ({cpus}), tuned by stridesmith and by MetaSchedule (apache-tvm 0.27, its TE programs, "
+        "constants in a layout of its choice) for the same seconds from the start of the process to its end, then "
+        "raced in turns; the ratio is MetaSchedule's time over ours. Both results were NumPy's before they were timed. "
+        "`python benchmarks/metaschedule.py` makes the environment and the rows.",
+    ]
+    for seconds in sorted({row["seconds"] for row in rows}):
+        lines += ["", *_raced_for(seconds, [row for row in rows if row["seconds"] == seconds])]
+    return lines
+
+
+def _raced_for(seconds: float, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The races after searches of so many seconds."""
     ratios = [row["ratio"] for row in rows if row["ratio"]]
     found = []
     for row in rows:
@@ -109,24 +125,20 @@ def _metaschedule() -> list[str]:
         times = [row["rounds"].get(f"{name}:kernel") for name in ("stridesmith", "metaschedule")]
         failed = {name: count for name, count in ours["failed"].items() if name not in OTHERS}
         found.append((
-            str(row["key"]), f"{row['seconds']:g}", *(f"{statistics.median(t):.1f}" if t else "none" for t in times),
+            str(row["key"]), *(f"{statistics.median(t):.1f}" if t else "none" for t in times),
             f"{row['ratio']:.2f}" if row["ratio"] else "none",
             f"{ours['trials']}, {sum(failed.values())}, {ours['failed'].get('wrong', 0)}",
             f"{its.get('rounds', 0)}, {its.get('measured', 0)}, {its.get('failed', 0)}",
             f"{checked['wrong'] + len(checked['broken'])} of {checked['checked']}" if checked else "not looked at",
         ))  # fmt: skip
-    cpus = ", ".join(sorted({str(row["cpu"]).strip("<>") for row in rows}))
-    head = ("shape, layout, threads", "seconds each", "ours, us", "MetaSchedule, us", "ratio",
+    settings = " or ".join(sorted({f"{row['per_round']} from {row['population']}" for row in rows}))
+    head = ("shape, layout, threads", "ours, us", "MetaSchedule, us", "ratio",
             "our candidates, failed, wrong", "its rounds, candidates, failed", "wrong of its fastest")  # fmt: skip
     return [
-        "## MetaSchedule",
+        f"### After {seconds:g} s of tuning each",
         "",
-        f"{len(rows)} shapes of the suites ({cpus}), tuned by stridesmith and by MetaSchedule (apache-tvm 0.27, its TE "
-        "programs, constants in a layout of its choice) for the same seconds from the start of the process to its end, "
-        "then raced in turns; the ratio is MetaSchedule's time over ours. Both results were NumPy's before they were "
-        f"timed. {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} are faster here, the geometric mean is "
-        f"{statistics.geometric_mean(ratios):.2f}. `python benchmarks/metaschedule.py` makes the environment and the "
-        "rows.",
+        f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)} are faster here, the geometric mean is "
+        f"{statistics.geometric_mean(ratios):.2f}, the least {min(ratios):.2f}; MetaSchedule's rounds took {settings}.",
         "",
         *_table(head, found),
     ]

@@ -16,7 +16,7 @@ from ..calls import Region
 from ..stmt import Opaque
 from .memory import InterpreterError, Memory
 from .nest import Nest
-from .values import Evaluator
+from .values import Evaluator, shift
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
 Given: TypeAlias = Mapping[str, Callable[[Arrays, Arrays], None]]
@@ -50,4 +50,4 @@ def _located(value: Evaluator, nest: Nest, region: Region, verb: str) -> tuple[M
             raise InterpreterError(f"{value.context}a call {verb}s elements {first} to {first + count - 1} of "
                                    f"dimension {axis} of `{region.buffer.name}`, which has extent {limit}")  # fmt: skip
         location = location[..., None] + np.arange(first, first + count) * stride
-    return memory, location
+    return memory, location if memory.owner is None else np.asarray(shift(nest, memory, location), np.int64)

@@ -9,6 +9,7 @@ reads and writes through a pointer is what ``T.reads`` and ``T.writes`` of its b
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -18,11 +19,11 @@ from ..calls import Arg, Keyword, Nested, Pointer, Text, touched
 from ..calls import Region as Touched
 from ..expr import Buffer, Const, Expr, Load, as_index, binary, const
 from ..functions import FUNCTIONS
-from ..stmt import NAMING, Block, Opaque, Stmt, map_children, stmt_children
+from ..stmt import NAMING, Block, Opaque, Stmt, fresh, map_children, stmt_children
 from ..syntax.base import Scope, ScriptError, Window, called, is_namespaced, show
 from ..syntax.expressions import ExprParser
 from ..syntax.intrinsics import finish, is_dtype
-from ..syntax.words import EXPRESSIONS, OPAQUE, STATEMENTS
+from ..syntax.words import EXPRESSIONS, LET, OPAQUE, STATEMENTS
 from .regions import Declared, Region
 
 
@@ -40,14 +41,8 @@ class Parser(Protocol):
 
 def opaque_call(parser: Parser, node: ast.AST, target: Load | None = None) -> Opaque | None:
     """The call `node`, whose value goes to `target`; None for what is no such call."""
-    if not isinstance(node, ast.Call):
-        return None
-    func, owner = node.func, getattr(node.func, "value", None)
-    name = called(node) if is_namespaced(func) else ""
-    if isinstance(func, ast.Attribute) and isinstance(owner, ast.Name) and not name:
-        of_module = func.attr in parser.siblings or owner.id == "Module"
-        name = f"Module.{func.attr}" if of_module and parser.scope.find(owner.id) is None else ""
-    if not name or _is_known(parser, node, name):
+    name = _opaque_name(parser, node)
+    if not name or not isinstance(node, ast.Call):
         return None
     place = None if target is None else Pointer(target.buffer, target.indices)
     stored = () if place is None else (Touched(place.buffer, place.indices, (Const(1),) * place.buffer.rank),)
@@ -56,6 +51,82 @@ def opaque_call(parser: Parser, node: ast.AST, target: Load | None = None) -> Op
     args = _args(parser, name, node)
     reads, writes = touched(args)
     return Opaque(name, args, place, reads, (*writes, *stored))
+
+
+def _opaque_name(parser: Parser, node: ast.AST) -> str:
+    """The name by which something calls what is not known here, or nothing."""
+    if not isinstance(node, ast.Call):
+        return ""
+    func, owner = node.func, getattr(node.func, "value", None)
+    name = called(node) if is_namespaced(func) else ""
+    if isinstance(func, ast.Attribute) and isinstance(owner, ast.Name) and not name:
+        of_module = func.attr in parser.siblings or owner.id == "Module"
+        name = f"Module.{func.attr}" if of_module and parser.scope.find(owner.id) is None else ""
+    return "" if not name or _is_known(parser, node, name) else name
+
+
+def with_calls_before(parser: Parser, node: ast.stmt) -> list[ast.stmt]:
+    """A statement with the calls inside of its expression bound to names before it; nothing where there are none.
+
+    ``B[0] = A[0] + T.call_extern("float32", "f", C.data)`` is ``value = T.call_extern(...)`` and ``B[0] = A[0] +
+    value``.  Raises ScriptError for calls that only one side of a condition makes, and for those that may write what
+    the statement reads, of which nothing says what is first.
+    """
+    field = "test" if isinstance(node, (ast.If, ast.Assert)) else "value"
+    given = getattr(node, field, None)
+    if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.Assert)) or given is None:
+        return []
+    lifting = _Lifting(parser)
+    inside = given
+    while not _opaque_name(parser, inside) and isinstance(inside, ast.Call) and called(inside) in ("evaluate", *LET):
+        inside = inside.args[0] if inside.args else ast.Constant(0)
+    is_whole = bool(_opaque_name(parser, inside)) and isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr))
+    rest = given if is_whole else lifting.visit(copy.deepcopy(given))
+    if not lifting.bound:
+        return []
+    lifted = copy.copy(node)
+    setattr(lifted, field, rest)
+    own = [lifted.test] if isinstance(lifted, (ast.If, ast.Assert)) else [lifted]
+    targets = [t.value for t in getattr(node, "targets", ()) if isinstance(t, ast.Subscript)]
+    read = {parser.exprs.buffer(n).memory for part in own for n in ast.walk(part)
+            if isinstance(n, ast.Name) and isinstance(parser.scope.find(n.id), Buffer)
+            and not any(n is t for t in targets)}  # fmt: skip
+    for binding in lifting.bound:
+        call = opaque_call(parser, binding.value)
+        if call is not None and not read.isdisjoint(region.buffer.memory for region in call.writes):
+            raise parser.error(binding.value, f"`{call.callee}` may write what this statement reads; bind its value to "
+                               "a name before it")  # fmt: skip
+    return [*lifting.bound, lifted]
+
+
+class _Lifting(ast.NodeTransformer):
+    """Puts names in the place of calls."""
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser, self.bound, self.names = parser, list[ast.Assign](), list[str]()
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if _opaque_name(self.parser, node) and isinstance(node, ast.Call):
+            name = fresh("value", {*self.parser.scope.taken, *self.names})
+            self.names.append(name)
+            target = ast.copy_location(ast.Name(name, ast.Store()), node)
+            self.bound.append(ast.copy_location(ast.Assign([target], node), node))
+            return ast.copy_location(ast.Name(name, ast.Load()), node)
+        parts: list[ast.expr] = []  # the operands that are evaluated under a condition, or where a name is bound
+        word = called(node) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.IfExp):
+            parts = [node.body, node.orelse]
+        elif isinstance(node, ast.BoolOp):
+            parts = node.values[1:]
+        elif word in ("if_then_else", "Let", "And", "Or") and isinstance(node, ast.Call):
+            parts = [*node.args[word != "Let" :], *(k.value for k in node.keywords)]
+        for part in parts:
+            for inner in ast.walk(part):
+                if _opaque_name(self.parser, inner):
+                    raise self.parser.error(inner, f"`{show(inner)}` is called on one side of a condition only, or in "
+                                            "the scope of a name; bind its value in a branch of `if`")  # fmt: skip
+        found: ast.AST = self.generic_visit(node)
+        return found
 
 
 def _told(parser: Parser, node: ast.Call, place: Pointer | None, stored: tuple[Touched, ...]) -> Opaque:

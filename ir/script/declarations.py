@@ -182,7 +182,8 @@ class DeclarationParser:
             value = node.value if isinstance(node, ast.Constant) else constant(node, self.scope)
             bound = self.scope.find(node.id) if isinstance(node, ast.Name) else None
             value = int(bound.value) if isinstance(bound, Const) else value
-            if value not in allowed:
+            is_known = value is not None or isinstance(node, ast.Constant)
+            if not is_known or value not in allowed:
                 raise self.error(node, f"`{key}` of `{name}` must be {' or '.join(map(repr, allowed))}: buffers are "
                                  "dense and start where their memory starts")  # fmt: skip
         node = given.get("strides")
@@ -190,7 +191,11 @@ class DeclarationParser:
             return shape
         items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
         strides = tuple(is_open[id(e)] if id(e) in is_open else self.extent(e, f"a stride of `{name}`") for e in items)
-        if not strides or tuple(as_extent(simplify(as_expr(e))) for e in strides) == dense:
+        steps = tuple(as_extent(simplify(as_expr(e))) for e in strides)
+        is_dense = len(steps) == len(dense) and all(
+            size == 1 or step == own for size, step, own in zip(shape, steps, dense, strict=True)
+        )  # an axis of one element is never stepped along
+        if is_dense or not strides:
             return shape
         wider = _wider(shape, strides)
         if wider is None:

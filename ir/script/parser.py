@@ -344,7 +344,7 @@ class _FunctionParser:
                 continue
             if isinstance(node, ast.Expr) and isinstance(value, ast.Call) and called(value) == "func_attr":
                 continue
-            if node in self.ahead or self._renames_handle(node):
+            if node in self.ahead or self._renames_handle(node) or self._renames_size(node):
                 continue
             if not isinstance(node, ast.Assign) or not isinstance(value, ast.Call) or not self._early(node, value):
                 return [n for n in body[number:] if not self._late(n)]
@@ -364,6 +364,23 @@ class _FunctionParser:
         if not isinstance(target, ast.Name) or not isinstance(value, ast.Name) or value.id not in self.handles:
             return False
         self.handles[target.id] = self.handles[value.id]
+        return True
+
+    def _renames_size(self, node: ast.stmt) -> bool:
+        """Take ``m = n`` of an integer parameter `n` where `m` declares the memory of a handle: another name for it."""
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [None])
+        target, value = targets[0], getattr(node, "value", None)
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.Name):
+            return False
+        calls = [n.value for n in self.suite if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
+        over = [call for call in calls if called(call) in DECLARE and self._open_handle(call)]
+        declaring = {name.id for call in over for name in ast.walk(call) if isinstance(name, ast.Name)}
+        if value.id not in self.stmts.parameters or target.id not in declaring:
+            return False
+        param = self.scope.find(value.id)
+        assert isinstance(param, Var)
+        self.scope.bind(target.id, param, target)
+        self.stmts.parameters.add(target.id)
         return True
 
     def _early(self, node: ast.Assign, call: ast.Call) -> bool:

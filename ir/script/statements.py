@@ -49,7 +49,7 @@ from ..syntax.words import (
 )
 from ..text import expr_text
 from .blocks import BlockParser, Header
-from .calls import opaque_call, with_regions
+from .calls import opaque_call, with_calls_before, with_regions
 from .regions import length
 
 _WITH = (*BLOCK, *LET, *ALLOCATE, *DECLARE, "attr", "launch_thread", "init")
@@ -85,6 +85,12 @@ class StmtParser(BlockParser):
         for number, node in enumerate(nodes):
             if self.is_header(node, header):
                 continue
+            apart = with_calls_before(self, node)
+            if apart and isinstance(node, (ast.If, ast.Expr, ast.AugAssign, ast.Assert)):
+                done.append(self.suite(apart))
+                continue
+            if apart:
+                return seq([*done, self.rest([*apart, *nodes[number + 1 :]], None)])
             scoped = self._scoped(node, nodes[number + 1 :])
             if scoped is not None:
                 return seq([*done, scoped])

@@ -14,6 +14,7 @@ from stridesmith.backends.lower import LoweringError, check_calls
 from stridesmith.ir.dataflow.instances import instances
 from stridesmith.ir.expr import const
 from stridesmith.ir.interpreter.interpret import InterpreterError
+from stridesmith.ir.passes.renaming import canonical
 from stridesmith.ir.stmt import Opaque, While, walk_stmts
 
 Arrays = Sequence[NDArray[Any]]
@@ -55,6 +56,58 @@ def test_calls_are_read_and_printed_and_refused_by_name(text: str) -> None:
         ss.interpret(func, np.zeros((16, 16), "float32"), np.zeros(16, "float32"))
     with pytest.raises(LoweringError, match=f"`f` calls `{call.callee}`, which no target has"):
         check_calls(func)
+
+
+def test_calls_inside_of_expressions_are_bound_before_the_statement() -> None:
+    """In the order in which they stand, and run by the interpreter."""
+    inside = """
+for i in range(16):
+    B[i] = A[i, 0] + T.call_extern("float32", "twice", A.access_ptr("r"), i) * T.call_extern("float32", "one")
+if T.call_extern("int32", "count", A.access_ptr("r")) > 3:
+    B[0] += T.call_extern("float32", "one")
+"""
+    apart = """
+for i in range(16):
+    value: T.float32 = T.call_extern("float32", "twice", A.access_ptr("r"), i)
+    value_1: T.float32 = T.call_extern("float32", "one")
+    B[i] = A[i, 0] + value * value_1
+with T.LetStmt(T.call_extern("int32", "count", A.access_ptr("r")), T.int32) as value_2:
+    if value_2 > 3:
+        with T.LetStmt(T.call_extern("float32", "one"), T.float32) as value_3:
+            B[0] = B[0] + value_3
+"""
+    func = program(inside)
+    assert canonical(func) == canonical(program(apart))
+
+    def twice(reads: Arrays, writes: Arrays) -> None:
+        writes[0][...] = 2 * reads[0][0, 0]
+
+    def one(_: Arrays, writes: Arrays) -> None:
+        writes[-1][...] = 1
+
+    def count(_: Arrays, writes: Arrays) -> None:
+        writes[-1][...] = 4
+
+    a, b = np.full((16, 16), 3, "float32"), np.zeros(16, "float32")
+    ss.interpret(func, a, b, calls={"twice": twice, "one": one, "count": count})
+    assert b.tolist() == [10, *[9] * 15]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("B[0] = T.call_extern('float32', 'g', B.data) + B[1]", "`g` may write what this statement reads; bind its"),
+        (
+            "B[0] = T.if_then_else(A[0, 0] < 1.0, T.call_extern('float32', 'g'), 0.0)",
+            "called on one side of a condition",
+        ),
+        ("B[0] = T.Let(x + T.call_extern('float32', 'g'), where={x: 1.0})", "in the scope of a name; bind its value"),
+        ("B[0] = T.call_packed('g', A.data) + 1.0", "what `g` gives needs a type"),
+    ],
+)
+def test_calls_that_no_order_is_told_of_are_refused(body: str, sentence: str) -> None:
+    with pytest.raises(ss.ScriptError, match=sentence):
+        program(body)
 
 
 def touched(func: ss.PrimFunc) -> dict[str, str]:

@@ -352,6 +352,7 @@ def test_programs_at_the_limit_of_nesting_are_usable() -> None:
         ("with T.block('b'):\n    v = T.axis.spatal(4, 0)", "did you mean `T.axis.spatial`"),
         ("X = T.alloc_buffer((4,), scop='local')", "a buffer has no option `scop`; did you mean `scope`?"),
         ("X = T.alloc_buffer((4, 4), strides=[3, 1])", "differ from the dense ones, (4, 1)"),
+        ("X = T.alloc_buffer((4,), elem_offset=n)", "`elem_offset` of `X` must be None or 0"),
         ("X = T.alloc_buffer((4,), elem_offset=2)", "`elem_offset` of `X` must be None or 0"),
         ("X = T.alloc_buffer((4,), data=A.data)", "`T.alloc_buffer` has memory of its own"),
         ("X = T.decl_buffer((4,), data=Q.data)", "`Q` is not defined"),

@@ -62,6 +62,10 @@ PAIRS = [
      "A = T.match_buffer(a, (4,))\nB = T.match_buffer(b, (4,))\nC = T.alloc_buffer((4,))\nC[0] = A[0]\nB[0] = C[0]"),
     ("a: T.handle('float32')", "A = T.decl_buffer((4,), 'float32', data=a)\nA[0] = 1.0",
      "b: T.handle('float32') = a\nA = T.decl_buffer((4,), 'float32', data=b)\nA[0] = 1.0"),
+    ("a: T.handle('float32'), n: T.int32", "A = T.decl_buffer([n], 'float32', data=a)\nA[0] = 1.0",
+     "m = n\nA = T.decl_buffer([m], 'float32', data=a)\nA[0] = 1.0"),
+    ("a: T.handle, n: T.int32", "A = T.match_buffer(a, (1, 4))\nA[0, 1] = 1.0",
+     "A = T.match_buffer(a, (1, 4), strides=[n, 1])\nA[0, 1] = 1.0"),
     # regions under names of their own
     (A44, "with T.block('b'):\n    i = T.axis.spatial(4, 0)\n    W = T.match_buffer(A[i, 1], [])\n    W[()] = 1.0",
      "with T.block('b'):\n    i = T.axis.spatial(4, 0)\n    A[i, 1] = 1.0"),
