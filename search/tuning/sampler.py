@@ -10,6 +10,7 @@ All it knows it reads from the study's trials, so it resumes with them, and from
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -233,8 +234,11 @@ class ModelSampler(BaseSampler):
         if not learned:
             each = max(192, POPULATION * min(count, self.batch) // self.batch // max(1, len(chosen)))
             effort, by = Effort(each, estimated.GENERATIONS, estimated.MARGIN), by_estimate(self.features)
-            found = evolve(self.search_space, chosen, by, self._rng, effort)
-            return [ranked(pool.sketch, pool.head(FIRST_OF_POOL).rows, self._evaluate) for pool in found]
+            pools = [pool.head(FIRST_OF_POOL) for pool in evolve(self.search_space, chosen, by, self._rng, effort)]
+            with contextlib.suppress(OutOfTime):  # which of them are one program, as far as there is time for it
+                for position, pool in enumerate(pools):
+                    pools[position] = ranked(pool.sketch, pool.rows, self._evaluate)
+            return pools
         effort = Effort(max(192, POPULATION // max(1, len(chosen))), GENERATIONS)
         parents = {n: best for n in chosen if (best := history.best_of(n, 8)) is not None}
         pools = evolve(self.search_space, chosen, self._evaluate, self._rng, effort, parents)

@@ -109,6 +109,21 @@ def test_a_first_batch_of_one_is_what_the_estimate_likes_best(monkeypatch: pytes
         assert scores[candidate.key] == max(scores.values())
 
 
+def test_where_no_time_is_left_for_features_the_estimate_has_chosen(monkeypatch: pytest.MonkeyPatch):
+    """A deadline that passes after the estimate has looked at a population takes no candidate away."""
+    study = Study(synthetic.space(3), seed=0)
+    assert study.model is not None
+    derived = study.model.features.matrix
+
+    def matrix(number, population):
+        if has_deadline():
+            raise OutOfTime
+        return derived(number, population)
+
+    monkeypatch.setattr(study.model.features, "matrix", matrix)
+    assert len({candidate.key for candidate in study.ask(4, deadline=time.monotonic() + 60)}) == 4
+
+
 def test_single_asks_work_as_well_as_batches():
     """Asked one by one, with an answer in between, it still learns."""
     best, study = tuned("stridesmith", 1, trials=12, batch=1)
