@@ -11,8 +11,8 @@ there are not tuned again.  The last lines are geometric means, 5th percentiles,
 fixed kernel.
 
 `--ablation` takes the fastest schedules that FOLDER has for single sizes, and lets what they become with each boundary
-alone (see `search.tuning.general`) take turns: a line has the geometric mean over all sizes of the best boundary's time
-at each by that of one boundary.
+alone (see `search.candidates.general`) take turns: a line has the geometric mean over all sizes of the best boundary's
+time at each by that of one boundary.
 
 `--check` searches and measures nothing: the first candidates of a search at a size in the middle become schedules of
 all sizes, and their kernels are compared with the reference of the workload at each of the sizes and at both ends.  It
@@ -40,8 +40,8 @@ from stridesmith.backends.lower import lower
 from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.ranges import fixed
 from stridesmith.ir.size_ranges import ranges_of
+from stridesmith.search.candidates.general import BOUNDARIES, general
 from stridesmith.search.records.database import Database
-from stridesmith.search.tuning.general import BOUNDARIES, general
 from stridesmith.search.tuning.settings import resolve, settings
 from stridesmith.search.tuning.sizes import Point, drawn
 from stridesmith.search.tuning.study import Study

@@ -105,7 +105,7 @@ def _logged(path: Path, output: Output) -> list[Record]:
     for item in read_log(path):
         if isinstance(item, BadRecord):
             output.event({"event": "note", "message": str(item)})
-            output.line(f"note: {item}")
+            output.prose(f"note: {item}")
         else:
             good.append(item)
     return good

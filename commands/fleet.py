@@ -66,7 +66,7 @@ def _tell(fleet: Fleet, output: Output) -> None:
     })  # fmt: skip
     for note in fleet.notes:
         output.event({"event": "note", "message": note})
-        output.line(f"note: {note}")
+        output.prose(f"note: {note}")
     output.table("devices", ("device", "measured on", "as"), [(p.device, p.node.address, p.selector) for p in places])
 
 
@@ -130,7 +130,7 @@ class FleetProgress(AbstractContextManager["FleetProgress"]):
         state.take(told)
         self.hosts[place.device], self.names[place.device] = place.node.address, self.entries[entry].name
         if event["event"] in ("note", "error"):
-            self.output.line(f"{event['event']}: {place.device}: {event['message']}")
+            self.output.prose(f"{event['event']}: {place.device}: {event['message']}")
         elif isinstance(self._live, nullcontext) and event["event"] != "start":
             self._plain(place.device, event["event"] == "done")
 

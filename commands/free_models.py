@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -154,9 +155,10 @@ def _network(options: Options, output: Output) -> RangedNetwork:
 
 
 def _model(options: Options, network: RangedNetwork, output: Output) -> RangedModel:
-    from ..models.ranges.api import compiled
+    from ..models.ranges.api import AsWritten, compiled
 
-    with output.working("compiling the model"):
+    with output.working("compiling the model"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", AsWritten)  # which the tables tell
         return compiled(network, _target(options), options.db)
 
 
@@ -191,6 +193,7 @@ def _tell(
         "event": "free_model", "model": network.name, "device": _target(options).name,
         "ranges": {name: str(numbers) for name, numbers in network.ranges.items()},
         "programs": len(rows), "tuned": done, "db": options.db,
+        "as_written": {} if model is None else model.notices,
         "latencies": [{"sizes": sizes, "latency_us": us} for sizes, us in measured.values()],
     })  # fmt: skip
     table = [
@@ -209,6 +212,7 @@ def _tell(
         told.append(("latency", "the time was over before the model was compiled; `show` compiles and measures it"))
     else:
         told.append(("memory", f"{scaled(model.arena_bytes, 'B')} arena"))
+        told += [("as it is written", f"{name}: {why}") for name, why in model.notices.items()]
     told += [("show", options.command("show")), ("replay", options.command("replay"))]
     output.line()
     output.table("model", ("", ""), told)

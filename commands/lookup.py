@@ -85,10 +85,10 @@ def tell_outcome(outcome: Outcome, output: Output) -> None:
     """What became of records from elsewhere that were tried."""
     for verdict in outcome.verdicts:
         output.event(verdict.event())
-        output.line(verdict.sentence)
+        output.prose(verdict.sentence)
     if outcome.problem:
         output.event({"event": "note", "message": outcome.problem})
-        output.line(f"note: {outcome.problem}")
+        output.prose(f"note: {outcome.problem}")
 
 
 def device_of(options: Options, entry: Entry) -> Device:

@@ -74,8 +74,13 @@ class Output:
 
     def prose(self, text: str) -> None:
         """A sentence for people, broken between words in a terminal; nothing in JSON."""
-        if not self.is_json:
-            self.console.print(printable(text), soft_wrap=self.format != "rich")
+        if self.is_json:
+            return
+        told = printable(text)
+        if self.format == "rich":
+            self.console.print(roomy(told, self.width))
+        else:
+            self.console.print(told, soft_wrap=True)
 
     def code(self, text: str, language: str) -> None:
         """Program text: coloured in a terminal, exactly as it is otherwise; nothing in JSON."""
@@ -160,7 +165,8 @@ class Output:
                 block.add_row("", "")
             for column, item in zip(columns, row, strict=True):
                 if text := printable(cell(item)):
-                    block.add_row(Text(column, style="dim"), Text(text))
+                    longest = self.width - max(map(len, columns)) - 2
+                    block.add_row(Text(column, style="dim"), Text(roomy(text, longest)))
         self.console.print(block)
 
 
@@ -186,6 +192,11 @@ def folded(text: str, width: int) -> str:
         )  # fmt: skip
         lines += parts
     return "\n".join(lines)
+
+
+def roomy(text: str, width: int) -> str:
+    """Words that are longer than `width`, such as a workload with its shape, may be broken after their commas."""
+    return " ".join(word if len(word) <= width else word.replace(",", ", ") for word in text.split(" "))
 
 
 def cell(value: object) -> str:

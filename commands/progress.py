@@ -107,7 +107,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._shown_best: float | None = None
 
     def __enter__(self) -> Self:
-        self.output.line(self.state.title)
+        self.output.prose(self.state.title)
         if self.output.format == "rich" and self.output.console.is_terminal:
             from rich.live import Live
 
@@ -131,7 +131,7 @@ class Progress(AbstractContextManager["Progress"]):
         if self.output.is_json:
             return
         if event["event"] == "note":
-            self.output.line(f"note: {event.get('message', '')}")
+            self.output.prose(f"note: {event.get('message', '')}")
         if self._live is None:
             self._plain(event)
         elif event["event"] == "trial" and self._improved():

@@ -16,7 +16,7 @@ def run(options: RecordOptions, output: Output) -> int:
 
     with reading(options.db, output) as database:
         record = record_of(options, database, output)
-        output.line(f"replaying {record.title}, record {record.id}")
+        output.prose(f"replaying {record.title}, record {record.id}")
         found = replay(record, database, any_device=options.any_device)
     if found.tried is not None:
         tell_outcome(found.tried, output)

@@ -69,7 +69,7 @@ def run(options: ReportOptions, output: Output) -> int:
     output.event({"event": "report", "file": str(path), "bytes": len(text.encode()), "tasks": len(tasks),
                   "db": database.name, "notes": notes})  # fmt: skip
     for note in notes:
-        output.line(f"note: {note}")
+        output.prose(f"note: {note}")
     output.line(f"wrote {path}, {scaled(len(text.encode()), 'B')}: {len(tasks)} tasks of {database.name}")
     return 0
 

@@ -37,7 +37,7 @@ def run(options: RecordOptions, view: str | None, as_written: bool, output: Outp
                   "interface": dict(record.interface), "device": record.device_key, "latency_us": record.latency_us,
                   "db": name, "text": text})  # fmt: skip
     if output.format == "rich":
-        output.line(f"{record.workload or 'script'}, record {record.id}, {latency(record.latency_us)}")
+        output.prose(f"{record.workload or 'script'}, record {record.id}, {latency(record.latency_us)}")
     output.code(text, LANGUAGES.get(view) or ("c" if record.device.kind == "opencl" else "llvm"))
     return 0
 

@@ -150,9 +150,10 @@ def _spread(done: Mapping[str, Any]) -> str:
     low, high, search = done.get("low_us"), done.get("high_us"), done.get("search_us")
     told = "" if low is None or high is None else f", half of all samples from {latency(low)} to {latency(high)}"
     if search and abs(math.log(search / done["latency_us"])) > OTHER_FIGURE:
+        which = f"is the luckiest of {done['trials']}" if search < done["latency_us"] else "is of single"
         told += (
-            f"; the median of the final race, in turns with others: the best of the search, {latency(search)}, is the "
-            f"luckiest of {done['trials']} measurements"
+            f"; the median of the final race, in turns with others: the best of the search, {latency(search)}, {which} "
+            f"measurements"
         )
     return told
 
@@ -160,7 +161,7 @@ def _spread(done: Mapping[str, Any]) -> str:
 def roofline(done: Mapping[str, Any]) -> str:
     """The share of what the device allows, and of which memory's bandwidth that is."""
     if done.get("roofline_fraction") is None:
-        return "- (no final race, beside which the device's peak and bandwidth are measured)"
+        return "- (there was no time, or no final race, to measure the device's peak and bandwidth in)"
     told = percent(done.get("roofline_fraction"))
     if done.get("bandwidth"):
         place = "caches, which hold the arguments" if done["cached"] else "memory"
@@ -245,7 +246,7 @@ def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
         "event": "dry_run", "workload": entry.work.name, "target": device.target.key, "trials": asked.trial_limit,
         "sketches": len(left.open), "size": left.total,
     })  # fmt: skip
-    output.line(
+    output.prose(
         f"would search {len(left.open)} sketches with {left.total:.3g} candidates of {entry.work} "
         f"on {device.target.key}"
     )

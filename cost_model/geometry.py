@@ -342,8 +342,9 @@ class Geometry:
             copied["far"] = copied["far"] + np.where(far, here, np.float32(0))
             kinds, lanes = self._kinds_of_copies(cover, candidates, number)
             computed = computed + here * np.float32(_operations(operand)) / floats(lanes)
+            words = np.where(kinds == 2, here / floats(lanes), here)
             for kind, name in enumerate(("plain", "squares", "scattered")):
-                copied[name] = copied[name] + np.where(kinds == kind, here, np.float32(0))
+                copied[name] = copied[name] + np.where(kinds == kind, words, np.float32(0))
         for name, count in copied.items():
             out[f"copied:{name}"] = log2(count / np.float32(self.points))
         total = copied["plain"] + copied["squares"] + copied["scattered"]
@@ -355,11 +356,14 @@ class Geometry:
     ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """How an operand is copied: 0 in its own order, 1 by shuffles of vectors, 2 element by element; and the lanes.
 
+        Words of a dot product that lie together where they come from are moved one by one.
+
         What computes a stage may choose or calculate, which is done in 32 bits, and element by element where its
         neighbours are not written side by side, nor in the words of a dot product.
         """
         operand, place = self.operands[number], candidates.place(number)
         kinds, lanes = np.zeros(len(candidates.layout(number)), np.intp), np.ones(1, np.int64)
+        bits = dtypes.bits(operand.dtype)
         wide = (
             self.target.vector_lanes("float32")
             if operand.source == "stage"
@@ -373,7 +377,7 @@ class Geometry:
             order = layout.order(operand, cover.levels["reg"])
             if not layout.scatters(operand):
                 run = np.asarray(order[-1].size(extents[order[-1].dim]), np.int64)
-                lanes = np.where(candidates.layout(number) == alternative, in_a_row(run, wide), lanes)
+                lanes = np.where(candidates.layout(number) == alternative, in_a_row(run, wide, bits), lanes)
                 continue
             sides = layout.sides(operand, cover.levels["reg"], extents)
             found = np.zeros(1, np.int64)
@@ -384,9 +388,10 @@ class Geometry:
                 words = isinstance(layout, DotPacked4) and self.target.kind == "cpu"
                 if words and order[-2].dim == operand.source_dim:
                     found = interleaved_lanes(read, wide)
+            alone = layout.steps if isinstance(layout, DotPacked4) and layout.dim == operand.source_dim else 1
             here = candidates.layout(number) == alternative
             kinds = np.where(here, np.where(found > 0, 1, 2), kinds)
-            lanes = np.where(here, np.maximum(found, 1), lanes)
+            lanes = np.where(here, np.maximum(found, alone), lanes)
         return kinds, lanes
 
 

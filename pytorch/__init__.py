@@ -5,7 +5,7 @@ gives the model back where it is not faster as a whole; `tune` fills the databas
 `operator` makes a PyTorch operator of a kernel or model.  A graph of PyTorch's ATen operators becomes
 a graph of `models.operators` (`capture.py`, `conversion.py`, by the table of `aten.py`), of which connected parts
 become networks (`parts.py`); what is faster than PyTorch in a race (`race.py`) stays.  This package may
-use `models` and what that may use; no other package knows it.
+use `models` and what that may use, and what shows a search in `commands`; no other package knows it.
 
 The folder is not called `torch`, because the repository's root is the package: who starts Python
 there would import it in the place of PyTorch, which is an extra (``pip install 'stridesmith[torch]'``).

@@ -73,6 +73,7 @@ def tune(
     seconds: float = 60,
     *,
     db: str | None = None,
+    progress: bool | None = None,
     threads: int | None = None,
     seed: int = 0,
     address: str | None = None,
@@ -84,9 +85,10 @@ def tune(
 
     `example` is the input, a sequence of inputs, or a dict of them by name.  Weights are taken for constants.  A later
     ``torch.compile(model, backend="stridesmith")`` with inputs of these shapes, and the same `winograd` (`ss.compile`),
-    finds the kernels.  Raises UsageError if
-    no part of the model can run here.
+    finds the kernels.  `progress` is as in `stridesmith.tune`.  Raises UsageError if no part of the model can run here.
     """
+    from ..commands.live import watching
+    from ..commands.models import ModelState
     from ..models.tuning import tune_network
 
     started = time.monotonic()
@@ -95,11 +97,13 @@ def tune(
     if not networks:
         raise UsageError(f"nothing of this model can be tuned here: {'; '.join(left[:5]) or 'it computes nothing'}")
     whole = networks[0] if len(networks) == 1 else union(networks)
+    state = ModelState(f"tuning a {type(model).__name__} of PyTorch", limit_seconds=seconds, started=started)
     try:
-        found = tune_network(
-            whole, options.target, seconds, db=db, seed=seed, address=address, start=started, emit=emit,
-            executor=executor,
-        )  # fmt: skip
+        with watching(progress, state, emit) as told:
+            found = tune_network(
+                whole, options.target, seconds, db=db, seed=seed, address=address, start=started, emit=told,
+                executor=executor,
+            )  # fmt: skip
     except (KeyboardInterrupt, Interrupted, DeviceLost):
         with contextlib.suppress(TemporaryError, StorageError):  # the run ends with an error that matters more
             _keep_layouts(networks, whole, options)

@@ -28,9 +28,9 @@ PACKAGES = {
     "configs": {"ir", "space", "configs"},
     "search": {"ir", "space", "backends", "cost_model", "search"},
     "models": {"ir", "space", "backends", "cost_model", "search", "models"},
-    "pytorch": {"ir", "space", "backends", "cost_model", "search", "models", "pytorch"},
     "report": {"ir", "space", "backends", "cost_model", "search", "models", "report"},
     "commands": {"ir", "space", "backends", "cost_model", "configs", "search", "models", "report", "commands"},
+    "pytorch": {"ir", "space", "backends", "cost_model", "search", "models", "commands", "pytorch"},
 }
 INSIDE_SEARCH = {
     "tasks": {"tasks"},

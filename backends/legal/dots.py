@@ -7,20 +7,22 @@
     for r in 2 {dot}: C[i] = C[i] + float32(A[p + r]) * float32(B[q + r])
         ->  C[i] = dot_2x16packed(A32[p // 2], B32[q // 2], C[i])
 
-`A32` is the memory of `A` seen as words of 32 bits, each four bytes that are neighbours, or two bfloat16.  Four
+`A32` is the memory of `A` seen as words of 32 bits, each four bytes that are neighbours, or two bfloat16.  In the place
+of ``A[p + r]`` may stand some bits of it, which are taken of all bytes of the word (`ir.arith.byte_lanes`).  Four
 products of bytes fit 32 bits, and the sum wraps around as that of the steps does, so that both sides are equal bit by
 bit.  Those of bfloat16 are exact in float32; their sum is rounded in another order, and subnormal numbers count as
 zeros (see `expr.PAIR_CALLS`).  Conditions: (1) the loop's body is that store, of int32 or float32, to an element that
-does not move, and both factors are int8 or uint8, or bfloat16, of other memory; (2) along the loop both are read at
-neighbours, the first of them a multiple of the steps whatever the other variables are, in all lanes; (3) both lie in
-memory of one axis; (4) the target has dot products of such operands.
+does not move, and both factors are int8 or uint8, or bfloat16, of other memory, or the same bits of uint8 in all steps;
+(2) along the loop both are read at neighbours, the first of them a multiple of the steps whatever the other variables
+are, in all lanes; (3) both lie in memory of one axis; (4) the target has dot products of such operands.
 """
 
 from __future__ import annotations
 
 from ...ir import dtypes
+from ...ir.arith.byte_lanes import bits_of, in_words
 from ...ir.arith.linear import Linear, as_ramp, build, divide, shared_form, variables_of
-from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_int, const
+from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_int, const, variables
 from ...ir.functions import DOT_CALLS, PAIR_CALLS
 from ...ir.isa import PAIRS, dot_steps
 from ...ir.node import rebuild, walk
@@ -56,7 +58,7 @@ def _steps(loop: For) -> int:
 
 def _dot(loop: For, target: Target) -> Store:
     store, *factors = _product_of(loop)
-    kinds = [dtypes.element(load.dtype) for load in factors]
+    kinds = [dtypes.element(factor.dtype) for factor in factors]
     signs = PAIRS if kinds[0] == "bfloat16" else "".join("u" if kind == "uint8" else "s" for kind in kinds)
     if signs not in target.dot_signs:
         raise LoweringError(
@@ -64,13 +66,13 @@ def _dot(loop: For, target: Target) -> Store:
             f"{' and '.join(kinds)}; unannotate the loop"
         )
     lanes = dtypes.lanes(store.value.dtype)
-    a, b = (_words(loop, load, lanes) for load in factors)
+    a, b = (_in_words(loop, factor, lanes) for factor in factors)
     own = Load(store.buffer, store.indices)
     name = next(name for name in (*DOT_CALLS, *PAIR_CALLS) if name.endswith(signs))
     return Store(store.buffer, store.indices, Call(name, (a, b, own), store.value.dtype))
 
 
-def _product_of(loop: For) -> tuple[Store, Load, Load]:
+def _product_of(loop: For) -> tuple[Store, Expr, Expr]:
     """The store and the factors of condition (1)."""
     store = loop.body
     if isinstance(store, Store) and dtypes.element(store.buffer.dtype) in _NARROW and isinstance(store.value, Binary):
@@ -87,26 +89,40 @@ def _product_of(loop: For) -> tuple[Store, Load, Load]:
     )
 
 
-def _is_one_sum(loop: For, store: Store, *factors: Load) -> bool:
+def _is_one_sum(loop: For, store: Store, *factors: Expr) -> bool:
     """Whether all steps add to the same element, and none reads what another has written."""
     moves = any(loop.var in variables_of(index) for index in store.indices)
-    return not moves and all(factor.buffer.memory != store.buffer.memory for factor in factors)
+    loads = [bits_of(factor) for factor in factors]
+    return not moves and all(load is not None and load.buffer.memory != store.buffer.memory for load in loads)
 
 
 _NARROW = {"int32": ("int8", "uint8"), "float32": ("bfloat16",)}
 """The types whose products a sum of this type adds up."""
 
 
-def _narrow(factor: Expr, wide: str) -> Load | None:
-    """The load that a factor widens to the type of the sum, in one lane or many."""
+def _narrow(factor: Expr, wide: str) -> Expr | None:
+    """The load, or the bits of one, that a factor widens to the type of the sum, in one lane or many."""
     is_cast = False
     while isinstance(factor, (Cast, Broadcast)):
         if isinstance(factor, Cast) and dtypes.element(factor.dtype) != wide:
             return None
         is_cast = is_cast or isinstance(factor, Cast)
         factor = factor.value if isinstance(factor, Broadcast) else factor.a
-    fits = isinstance(factor, Load) and dtypes.element(factor.dtype) in _NARROW[wide]
-    return factor if is_cast and fits and isinstance(factor, Load) else None
+    fits = bits_of(factor) is not None and dtypes.element(factor.dtype) in _NARROW[wide]
+    return factor if is_cast and fits else None
+
+
+def _in_words(loop: For, factor: Expr, lanes: int) -> Expr:
+    """The words of a load, and of bits of one the same bits of each byte."""
+    load = bits_of(factor)
+    assert load is not None
+    found = in_words(factor, _words(loop, load, lanes))
+    if loop.var in variables(found):
+        raise LoweringError(
+            f"loop `{loop.var.name}` is annotated with `dot`, but the bits that it takes of `{load.buffer.name}` are "
+            f"others in each step; unannotate the loop"
+        )
+    return found
 
 
 def _words(loop: For, load: Load, lanes: int) -> Expr:

@@ -3,21 +3,27 @@
     W[n, k] = (q[n, k] - zero[n, k // block]) scale[n, k // block]
 
 and q of 4 or 8 bits.  The weights stay as they are, two of 4 bits to a byte, and are multiplied out in the product.
+With an `accuracy_level` of 4 the operator lets rows be rounded to signed bytes first, each block with a scale of its
+own, so that products are of integers; that is done where there are few rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
 from ...errors import ModelProblem
+from ..operators.few_bits import most_rows
 from ..operators.graph import Type
 from .microsoft import DOMAIN, Definition
 from .parts import Parts
 
 BITS = (4, 8)
 SMALLEST, LARGEST = 16, 256
+BYTES = 4
+"""The `accuracy_level` at which the first operand may be rounded to bytes."""
 
 
 def _matmul(p: Parts) -> bool:
@@ -34,13 +40,24 @@ def _matmul(p: Parts) -> bool:
     if p.shape(0)[-1:] != (size,) or p.type(1).size != count * groups * blob or p.type(2).size != count * groups:
         raise _refused(p, f"operands of {list(p.shape(0))}, {list(p.shape(1))} and {list(p.shape(2))}, which are not "
                        f"those of N = {count} and K = {size}")  # fmt: skip
+    rows = prod(p.shape(0)[:-1])
+    in_bytes = (
+        int(p.attribute("accuracy_level", 0)) == BYTES and 0 < rows <= most_rows(block, bits) and size % block == 0
+    )
     given: list[int | str] = [0, p.reshaped(1, (count, groups, blob)), p.reshaped(2, (count, groups))]
     zero = _zero(p, count, groups, bits)
     given.append("" if zero is None else zero)
     if p.has(5):
         given.append(5)
     result = Type((*p.shape(0)[:-1], count), dtype)
-    p.own("MatMulOfBits", given, result, 0, bits=bits, block=block)
+    if in_bytes:
+        scale = p.own("ScalesOfBlocks", [0], Type((rows, groups), "float32"), block=block)
+        shape = (rows, groups, 8 // bits, blob)
+        given[0] = p.own("BytesOfBlocks", [0, scale], Type(shape, "int8"))
+        given.insert(1, scale)
+        p.own("MatMulOfBytes", given, result, 0, bits=bits)
+    else:
+        p.own("MatMulOfBits", given, result, 0, bits=bits, block=block)
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from ...ir.target import Target
 
 Shapes: TypeAlias = Mapping[str, Sequence[int | str]]
+
+
+class AsWritten(UserWarning):
+    """An operator of a network of free sizes for which there is no schedule of all sizes."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +105,15 @@ def _shapes(
 
 
 def compiled(network: RangedNetwork, target: Target, db: str | None = None) -> RangedModel:
-    """A network of free sizes with the best kernels that the database has for its operators."""
+    """A network of free sizes with the best kernels that the database has for its operators.
+
+    Warns of operators that run as they are written.
+    """
     from ...search.records.reading import reading
     from ...search.workers.spread import AllCores
 
     with reading(db) as database, AllCores() as build:
-        return RangedModel(network, kernels_of(tasks_of(network, target), database, build), target)
+        made = RangedModel(network, kernels_of(tasks_of(network, target), database, build), target)
+    for name, why in made.notices.items():
+        warnings.warn(f"`{name}` runs as it is written: {why}", AsWritten, stacklevel=2)
+    return made

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backends.address import address
+from ...backends.cores import settler
 from ...backends.cpu import CpuExecutable
 from ...backends.data import Array, pack
 from ...backends.executable import numpy_dtype
@@ -24,6 +26,7 @@ from ...backends.llvm.chain import chain_code
 from ...backends.memory import zeros
 from ...errors import UsageError
 from ...forks import renewed_in_children
+from ...ir.deadline import look
 from ...ir.numbers import is_passed_as
 from ...ir.ranges import alone_in, values_of
 from ...ir.text import extents_text
@@ -112,11 +115,15 @@ class RangedModel:
         with self._lock:
             plan = self._plans.get(key) or self._planned(key)
             results = self._results(plan, arrays, out)
-            starts = [address(array) for array in (*arrays, *results)]
-            for number, record, index in plan.slots:
-                record[index] = starts[number]
+            self._place(plan, (*arrays, *results))
             self._run(ctypes.addressof(plan.table), plan.count, self.target.threads)
         return tuple(results) if out is None else tuple(out)
+
+    def _place(self, plan: _Plan, arrays: Sequence[Array]) -> None:
+        """Write into the records of a plan where inputs and outputs are."""
+        starts = [address(array) for array in arrays]
+        for number, record, index in plan.slots:
+            record[index] = starts[number]
 
     def _results(self, plan: _Plan, inputs: Sequence[Array], out: Sequence[Any] | None) -> list[Array]:
         """Memory for the outputs."""
@@ -278,6 +285,34 @@ class RangedModel:
         given = self.random_inputs(sizes)
         out = self._called(given, None)
         return seconds_of(lambda: self(*given, out=out), self.target, seconds)
+
+    def profile(self, sizes: Mapping[str, int], runs: int = 20) -> dict[str, float]:
+        """Seconds of each operator inside of whole runs at these sizes, as those of `Model.profile`."""
+        given = self.random_inputs(sizes)
+        self._called(given, None)
+        plan = self._plans[tuple(array.shape for array in given)]
+        named = [node.name for node in self.network.nodes if node.func is not None]
+        found: list[list[float]] = []
+        settle = settler(self.target)
+        with self._lock:
+            results = self._results(plan, given, None)
+            self._place(plan, (*given, *results))
+            begin, entry = ctypes.addressof(plan.table), 2 * ctypes.sizeof(ctypes.c_void_p)
+            for _ in range(runs + 3):
+                look()
+                settle()
+                times = [time.perf_counter()]
+                for number in range(plan.count):
+                    self._run(begin + number * entry, 1, self.target.threads)
+                    times.append(time.perf_counter())
+                found.append(np.diff(times).tolist())
+        medians = dict(zip(named, np.median(found[3:], axis=0).tolist(), strict=True))
+        return {node.name: medians.get(node.name, 0.0) for node in self.network.nodes}
+
+    @property
+    def notices(self) -> dict[str, str]:
+        """Operators that run as they are written, for all sizes or for some, each with the reason."""
+        return {name: kernel.notice for name, kernel in self.kernels.items() if kernel.notice}
 
     @property
     def arena_bytes(self) -> int:

@@ -35,7 +35,7 @@ class Kernel:
     """Compiled code for a task, where its schedule comes from, and the record that it was measured for.
 
     `over` are the numbers of two parameters of the task, an input and an output that takes its memory: the code has
-    no parameter for the first.
+    no parameter for the first.  Where the program runs as it was written, though no record says so, `notice` says why.
     """
 
     task: Task
@@ -44,6 +44,7 @@ class Kernel:
     record: Record | None = None
     trace: list[Any] | None = None
     over: tuple[int, int] | None = None
+    notice: str = ""
 
     def program(self) -> PrimFunc:
         """The scheduled program of the task, all proofs on; of a kernel with `over`, that with two parameters."""
@@ -167,4 +168,4 @@ def _plain(job: Build) -> Build:
 def _kernel(task: Task, record: Record | None, reply: Built) -> Kernel:
     trace = record.trace if record else reply.trace
     origin: Origin = "tuned" if record else "estimated" if trace is not None else "untuned"
-    return Kernel(task, reply.kernel, origin, record, trace)
+    return Kernel(task, reply.kernel, origin, record, trace, notice=reply.notice)

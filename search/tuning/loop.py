@@ -389,9 +389,11 @@ class Loop:
             return
         self._allow()
         if limit is not None:
-            longest = min(BASELINE_SHARE * limit, self.budget.left() or 0.0)
+            left = self.budget.left() or 0.0
+            longest = min(BASELINE_SHARE * limit, left)
             if seconds > longest:
-                run.note(f"the untuned program would take some {seconds:.2g} s of {limit:g}: left out")
+                of = f"{limit:g}" if left > BASELINE_SHARE * limit else f"{left:.2g} that are left"
+                run.note(f"the untuned program would take some {seconds:.2g} s of {of}: left out")
                 return
             run.executor.until = time.monotonic() + longest
         run.send(events.Phase(phase="measuring the untuned program"))

@@ -29,6 +29,7 @@ from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
 from ...ir.stmt import PrimFunc
 from ...space.primitives.specialize import within
+from ..candidates.general import BOUNDARIES, LEAST, general
 from ..records.record import Record
 from ..records.status import FAILURES, OK, TOO_LATE, failure_kind
 from ..tasks.task import performance
@@ -37,7 +38,6 @@ from . import events
 from .at_sizes import Do, R, Sizes, Turns, at_point
 from .clock import Clock
 from .events import Emit
-from .general import BOUNDARIES, LEAST, general
 from .run import fastest, versions
 from .settings import TuneSettings, resolve
 from .sizes import Point

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import DeviceMissing
@@ -104,18 +104,30 @@ def derive(job: Derive, tick: Tick) -> Done | Failed:
 
 def build(job: Build, tick: Tick) -> Built | Failed:
     from ...ir.passes.in_place import in_place
-    from .programs import drawn, estimated
+    from .programs import candidate, drawn, estimated, program
+
+    notice = ""
 
     def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
         if job.fault:
             from ...backends.faults import mutate
 
             lowered = mutate(lowered, job.fault)
-        return built(func, lowered, job.target, trace)
+        return replace(built(func, lowered, job.target, trace), notice=notice)
 
     def scheduled() -> tuple[PrimFunc, Trace | None]:
+        nonlocal notice
+        if job.estimated is not None and program(job.script).stated:
+            from ...backends.lower import lower
+            from ..candidates.all_sizes import estimated_steps
+
+            func, on = program(job.script), job.target
+            found = estimated_steps(func, on, job.estimated, lambda made: lower(made, on))
+            notice = found.notice
+            return candidate(job.script, found.steps), found.steps
         choice = job.choice if job.estimated is None else estimated(job.script, job.target, job.estimated)
         if choice is None:
+            notice = "" if job.estimated is None else "its design space has no candidate"
             func = _replayed(job)
             return func if job.over is None else in_place(func, *job.over), None
         schedule = drawn(job.script, job.target, choice)

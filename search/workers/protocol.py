@@ -104,11 +104,15 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True)
 class Built(Reply):
-    """A compiled candidate; `code_hash` is equal for equal code, `trace` is there where the job had none."""
+    """A compiled candidate; `code_hash` is equal for equal code, `trace` is there where the job had none.
+
+    Where it is the program as written, though an estimate was asked for, `notice` says why.
+    """
 
     kernel: Compiled
     code_hash: str
     trace: Trace | None = None
+    notice: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

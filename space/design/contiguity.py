@@ -51,7 +51,9 @@ def is_interleaved(func: PrimFunc, block: str, read: str, side: str, count: int)
 
 
 LEAST_LANES = 4
-"""Lanes of the shortest vector of numbers of less than 32 bits."""
+"""Lanes of the shortest vector along a row."""
+WORD = 32
+"""Bits of the shortest vector of narrower numbers: what the steps of a dot product fill."""
 LEAST_SQUARE = 4
 """Elements of a square's side from which on it is worth being transposed as vectors."""
 MANY = 4
@@ -81,10 +83,14 @@ def interleaved_lanes(read: int | NDArray[np.int64], lanes: int) -> NDArray[np.i
     return np.where(found >= LEAST_SQUARE, found, np.int64(0))
 
 
-def in_a_row(extent: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
-    """Lanes of the vectors in which a block goes along a row: of a short row those of a power of two that fits."""
+def in_a_row(extent: NDArray[np.int64], lanes: int, bits: int) -> NDArray[np.int64]:
+    """Lanes of the vectors in which a block goes along a row of numbers of so many `bits`.
+
+    Of a short row those of a power of two that fits; of narrow numbers a word is enough.
+    """
+    least = LEAST_LANES if bits >= WORD else WORD // bits
     found = np.minimum(np.exp2(np.floor(np.log2(np.maximum(extent, 1)))).astype(np.int64), lanes)
-    return np.where(found >= LEAST_LANES, found, np.int64(1))
+    return np.where(found >= least, found, np.int64(1))
 
 
 def _steps(func: PrimFunc, block: str, loop: str) -> tuple[list[int | None], list[int | None]]:

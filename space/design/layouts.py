@@ -344,6 +344,11 @@ class DotPacked4(LayoutFamily):
     def last_dim(self, operand: Operand) -> int:
         return self.dim
 
+    def scatters(self, operand: Operand) -> bool:
+        """Also where a copy moves words, the neighbours of which are not those that they have where they come from."""
+        along = self.size if self.axis >= 0 else len(operand.dims) - 1
+        return super().scatters(operand) or along != self.dim
+
 
 @dataclass(frozen=True)
 class DotPacked2(DotPacked4):
@@ -389,7 +394,7 @@ def code(layout: LayoutFamily) -> int:
 def meeting(operand: Operand, layout: LayoutFamily, vec: int, target_kind: str) -> float:
     """How a vector along the axis `vec` meets an operand in a layout."""
     if not operand.is_linear:
-        return STRIDED
+        return CONTIGUOUS if vec == operand.along and isinstance(layout, Identity) else STRIDED
     return layout.meets(operand, vec, target_kind) if operand.uses(vec) else BROADCAST
 
 

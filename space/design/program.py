@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...ir.arith.byte_lanes import bits_of
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
 from ...ir.expr import (
@@ -85,6 +86,7 @@ class Operand:
     is_streamed: bool = False
     inlined: Operand | None = None
     operations: int = 0
+    along: int | None = None
 
     @property
     def dtype(self) -> str:
@@ -145,9 +147,9 @@ class Anchor:
 
     `factors` are the operands whose product (or, for min and max, which alone) the
     reduction combines with `op`; it is empty when the combined value is anything else.
-    Where it adds products of two inputs of bytes, each widened to int32, `signs` says which of them are signed (``us``:
-    uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it is empty.  An anchor
-    `in_step` is one in a step of a recurrence, which does not begin before its inputs are there.
+    Where it adds products of two inputs of bytes, or of bits of uint8, each widened to int32, `signs` says which of
+    them are signed (``us``: uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it
+    is empty.  An anchor `in_step` is one in a step of a recurrence, which does not begin before its inputs are there.
     """
 
     name: str
@@ -406,16 +408,17 @@ def _writes_plainly(block: Block, store: Store) -> bool:
 
 def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[int, ...]:
     parts = product_factors(value) if op == "+" else [value]
-    parts = [p.a if isinstance(p, Cast) else p for p in parts]
-    if not op or not all(p in accesses for p in parts):
+    loads = [bits_of(p.a) if isinstance(p, Cast) else p for p in parts]
+    if not op or not all(load in accesses for load in loads):
         return ()
-    return tuple(sorted({accesses.index(p) + 1 for p in parts if isinstance(p, Load)}))
+    return tuple(sorted({accesses.index(load) + 1 for load in loads if isinstance(load, Load)}))
 
 
 def _signs(value: Expr) -> str:
     """The signs of the bytes in ``int32(a) * int32(b)``, `PAIRS` for a product of bfloat16; else empty."""
     parts = product_factors(value)
-    loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == value.dtype and isinstance(p.a, Load)]
+    casts = [bits_of(p.a) for p in parts if isinstance(p, Cast) and p.dtype == value.dtype]
+    loaded = [factor.dtype for factor in casts if isinstance(factor, Load)]
     return _SIGNS.get((value.dtype, *loaded), "") if len(parts) == len(loaded) else ""
 
 
@@ -444,7 +447,11 @@ def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str,
     for index in access.indices:
         terms, constant = _nearly_linear(index, axes)
         if any(not isinstance(a, Var) or a not in position for a in terms):
-            return Operand(name, access.buffer, (), (), "other" if source not in ("output",) else source, producer)
+            known = source if source == "output" else "other"
+            *others, last = access.indices
+            is_apart = not any(variables(last) & variables(other) for other in others)
+            along = position.get(last) if is_apart and isinstance(last, Var) else None
+            return Operand(name, access.buffer, (), (), known, producer, along=along)
         dims.append(tuple(sorted((position[a], c) for a, c in terms.items() if isinstance(a, Var))))
         offsets.append(constant)
     return Operand(name, access.buffer, tuple(dims), tuple(offsets), source, producer)

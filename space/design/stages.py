@@ -13,11 +13,9 @@ from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import block_stores, extent_of, find_block, find_loop
-from .contiguity import LEAST_LANES, interleaved_lanes, is_contiguous, is_interleaved, is_transposed, square_side
+from .contiguity import WORD, interleaved_lanes, is_contiguous, is_interleaved, is_transposed, square_side
 from .program import Axis
 
-WORD = 32
-"""Bits of what the steps of a dot product fill."""
 ENOUGH = 16
 """Iterations that threads share, from which on one of them need not be shared itself: its places take divisions."""
 STAGE_ITEMS = 64
@@ -159,7 +157,7 @@ def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str
     extent = extent_of(find_loop(func, loop))
     stores = block_stores(find_block(func, block))
     lanes = _lanes(stores[0], target) if stores else 1
-    if stores and dtypes.bits(stores[0].buffer.dtype) < WORD and LEAST_LANES <= extent < lanes:
+    if stores and (bits := dtypes.bits(stores[0].buffer.dtype)) < WORD <= extent * bits and extent < lanes:
         lanes = 1 << (extent.bit_length() - 1)
     if extent < lanes or lanes < 2 or not is_contiguous(func, block, loop):
         return loop

@@ -14,12 +14,14 @@ from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
 from ...ir.expr import (
     TRUE,
+    Binary,
     Const,
     Expr,
     Var,
     all_of,
     as_expr,
     as_index,
+    as_int,
     binary,
     conjuncts,
     reads_memory,
@@ -59,7 +61,7 @@ from ..nest import (
 )
 from ..primitive import Result, primitive
 from ..tree import extent_of, find_loop, guard, substitute_loops, with_stmt
-from .loops import counting
+from .loops import counting, split
 
 
 @primitive
@@ -73,10 +75,10 @@ def transform_loops(
     offsets and tilings are maps like any other: ``lambda i, f: [(i + f) // 4, (i + f) % 4, f]``.
     Of the types of the loops, the new ones have that which counts furthest; the map is computed in the index type.
     Conditions: (1) the loops are a perfect nest in this order, of constant extents, but for those that are an index by
-    themselves and in no other one, where no `extents` are given; (2) the map is affine and injective on the instances
-    that run; (3) `extents` holds its image, and the type each of them; (4) no two instances that touch one element
-    change their order, unless both are updates by one associative operation; (5) an init still comes before what it
-    initialises.
+    themselves and in no other one, or the two digits ``i // 4, i % 4`` of one number, where no `extents` are given;
+    (2) the map is affine and injective on the instances that run; (3) `extents` holds its image, and the type each of
+    them; (4) no two instances that touch one element change their order, unless both are updates by one associative
+    operation; (5) an init still comes before what it initialises.
     Returns the new loops, outermost first.
     """
     nest = perfect_nest(func, loops)
@@ -88,6 +90,17 @@ def transform_loops(
         )
     check_rectangular(nest)
     mapping = IndexMap.make(index_map, len(nest.loops))
+    for number, loop in enumerate(nest.loops if extents is None else ()):
+        digits = None if isinstance(loop.extent, Const) else _digits(mapping, number)
+        if digits is not None:
+            high, low, step = digits
+            func, parts = split(func, loop.var.name, [None, step])
+            each = [parts if other is loop else [other.var.name] for other in nest.loops]
+            given = {v: Var(own[0]) for v, own in zip(mapping.variables, each, strict=True)}
+            made_of = {high: Var(parts[0]), low: Var(parts[1])}
+            moved_to = (made_of.get(k, substitute(e, given)) for k, e in enumerate(mapping.indices))
+            over = tuple(Var(name) for own in each for name in own)
+            return transform_loops(func, [v.name for v in over], IndexMap(over, tuple(moved_to)))
     images = mapping.map_indices(nest.variables)
     kept = {loop.var: loop.extent for loop in _staying(nest, images)} if extents is None else {}
     changed = replace(nest, loops=tuple(loop for loop in nest.loops if loop.var not in kept))
@@ -111,6 +124,19 @@ def transform_loops(
     result = with_stmt(func, outer, replace(body, annotations=outer.annotations))
     _check_init(result, nest.body)
     return result, [var.name for var, _ in order]
+
+
+def _digits(mapping: IndexMap, number: int) -> tuple[int, int, int] | None:
+    """The places of ``x // c`` and ``x % c`` among the indices, and c, where x, given by number, is in no other one."""
+    x, places, steps = mapping.variables[number], dict[str, int](), set[int]()
+    for place, index in enumerate(mapping.indices):
+        if x not in variables(index):
+            continue
+        if not (isinstance(index, Binary) and index.a == x and isinstance(index.b, Const)) or index.op in places:
+            return None
+        places[index.op] = place
+        steps.add(as_int(index.b))
+    return (places["//"], places["%"], steps.pop()) if places.keys() == {"//", "%"} and len(steps) == 1 else None
 
 
 def _staying(nest: Nest, images: Sequence[Expr]) -> list[For]:

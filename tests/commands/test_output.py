@@ -37,3 +37,21 @@ def test_a_sentence_is_broken_between_words_of_a_terminal_alone(monkeypatch: pyt
     assert on_terminal(text, io.StringIO()) == text
     lines = on_terminal(text, Terminal()).split("\n")
     assert " ".join(lines) == text and all(len(line) <= 40 for line in lines[:-1])
+
+
+def test_a_word_that_is_wider_than_the_terminal_is_broken_after_its_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workload with its shape, in a sentence and beside its heading; a file gets it as it is."""
+    monkeypatch.setenv("COLUMNS", "60")
+    workload = "conv2d(n=1,ci=64,h=14,w=14,co=64,kh=3,kw=3,stride=1,pad=1,dilation=1,groups=1,layout=nchw)"
+    for show in (
+        lambda out: out.prose(f"tuning {workload} float32 for cpu"),
+        lambda out: out.table("", ("workload", "device"), [(workload, "cpu")]),
+    ):
+        stream = io.StringIO()
+        show(Output("rich", stream))
+        lines = stream.getvalue().splitlines()
+        assert "".join("".join(lines).split()).find(workload) >= 0 and all(len(line) <= 60 for line in lines)
+        assert all(any(part in line for line in lines) for part in workload.split(","))
+    plain = io.StringIO()
+    Output("plain", plain).prose(f"tuning {workload} float32 for cpu")
+    assert plain.getvalue() == f"tuning {workload} float32 for cpu\n"

@@ -51,6 +51,11 @@ def test_a_result_says_which_figure_is_which(capsys: pytest.CaptureFixture[str])
     _summary(Options(workload="matmul", target="cpu"), Entry("x", workload("matmul"), {}), Output("plain"),
              done | {"search_us": 1640.0, "busy": 0.1})  # fmt: skip
     assert "luckiest" not in (out := capsys.readouterr().out) and "machine" not in out
+    _summary(Options(workload="matmul", target="cpu"), Entry("x", workload("matmul"), {}), Output("plain"),
+             done | {"search_us": 2000.0, "roofline_fraction": None})  # fmt: skip
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the best of the search, 2.000 ms, is of single measurements" in out  # slower than the race has it
+    assert "there was no time, or no final race, to measure the device's peak and bandwidth in" in out
 
 
 @pytest.mark.parametrize("words", [["--dry-run"], ["show", "--space"]])

@@ -276,6 +276,24 @@ def test_transposed_copies_are_squares_where_these_fit(steps, kind):
     assert found > 20
 
 
+def test_words_of_a_dot_product_that_come_from_apart_are_moved_one_by_one():
+    """A left matrix of bfloat16 in tiles of its rows is a copy of words: half as many as elements, each scattered."""
+    target = dataclasses.replace(synthetic.TARGET, features="+avx512bf16,+avx512vl,+avx512vnni")
+    space = generate(workload("matmul", m=48, n=64, k=96, dtype="bfloat16").func, target, {"b": "constant"})
+    features, found = FeatureMap(space.sketches, target), 0
+    for number, sketch in enumerate(space.sketches):
+        a = next(operand.name for operand in sketch.main.anchor.operands if operand.buffer.name == "a")
+        rows = sketch.draw(np.random.default_rng(0), 500)
+        labels = [{name.rsplit("/", 1)[-1]: label for name, label in sketch.labels(row).items()} for row in rows]
+        for label, wanted in (("packed2:d1:d0", 48 * 96 / 2), ("identity", 0)):
+            chosen = [row[f"layout:{a}"] == label and row[f"place:{a}"] == "root" for row in labels]
+            matrix = features.matrix(number, rows)[np.asarray(chosen)]
+            words = np.exp2(matrix[:, features.columns.index("copied:scattered")]) * (48 * 64 * 96)
+            np.testing.assert_allclose(words, wanted, rtol=1e-3, atol=1)
+            found += len(words) * (label != "identity")
+    assert found > 20
+
+
 def test_large_copies_are_far():
     """131 x 129 elements fit the second cache beside their source, 1310 x 1290 do not."""
     assert value("copied:far", layout__i1="copy") == -20

@@ -22,6 +22,7 @@ from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.network import Operator
 from stridesmith.models.onnx import read
+from stridesmith.models.operators.few_bits import most_rows
 from stridesmith.space.design.space import generate
 
 Array = np.ndarray[Any, Any]
@@ -89,6 +90,60 @@ def test_products_by_packed_weights_are_their_definition(seed: int) -> None:
     except Exception as error:  # which has not every form of it in every version
         pytest.skip(str(error))
     np.testing.assert_allclose(found, theirs, atol=20 * bound)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_are_rounded_to_bytes_where_the_model_lets_them(seed: int) -> None:
+    """Level 4: blocks of signed bytes times whole numbers, as they are defined; ONNX Runtime agrees."""
+    rng = np.random.default_rng(seed)
+    bits, block = (4, 8)[seed % 2], int(rng.choice((32, 64, 128)))
+    n, groups, rows = (
+        int(rng.integers(1, 40)),
+        int(rng.integers(1, 5)),
+        int(rng.integers(1, most_rows(block, bits) + 1)),
+    )
+    w = rng.integers(0, 256, (n, groups, block * bits // 8)).astype(np.uint8)
+    scale = (rng.random((n, groups)) * 0.02 + 0.001).astype(np.float32)
+    q = (w if bits == 8 else np.stack((w & 15, w >> 4), -1)).reshape(n, groups, block).astype(np.int64)
+    given = rng.integers(0, 256, (n, -(-groups * bits // 8))).astype(np.uint8) if seed % 4 > 1 else None
+    bias = rng.standard_normal(n).astype(np.float32) if seed % 3 == 0 else None
+    arrays = {"w": w, "scale": scale, "zero": given, "order": None, "bias": bias}
+    values = {"K": groups * block, "N": n, "bits": bits, "block_size": block, "accuracy_level": 4}
+    made = model(arrays, ("float32", (rows, groups * block)), **values)
+    a = rng.standard_normal((rows, groups * block)).astype(np.float32)
+    a[0, :block] = 0  # a block without a scale
+    network = read(made)
+    assert [node.func.name for node in network.nodes if isinstance(node, Operator)] == [
+        "scales_of_blocks", "bytes_of_blocks", f"matmul_of_bytes_by_{bits}_bits",
+    ]  # fmt: skip
+    (found,) = evaluate(network, {"a": a}).values()
+    blocks = a.reshape(rows, groups, block)
+    size = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
+    whole = np.rint(np.divide(blocks, size, out=np.zeros_like(blocks), where=size > 0)).astype(np.int64)
+    zero = np.full((n, groups, 1), 1 << bits - 1)
+    if given is not None:
+        halves = given if bits == 8 else np.stack((given & 15, given >> 4), -1).reshape(n, -1)
+        zero = halves[:, :groups, None].astype(np.int64)
+    centred = q - zero
+    wanted = np.einsum("mgk,ngk,mg,ng->mn", whole, centred, size[..., 0].astype(float), scale.astype(float))
+    wanted = wanted if bias is None else wanted + bias
+    step = np.einsum("mg,ngk,ng->mn", size[..., 0], np.abs(centred), scale).max()  # a number at a half, either way
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max() + 0.02 * step)
+    runtime = pytest.importorskip("onnxruntime")
+    try:
+        (theirs,) = runtime.InferenceSession(made.SerializeToString()).run(None, {"a": a})
+    except Exception as error:  # which has not every form of it in every version
+        pytest.skip(str(error))
+    np.testing.assert_allclose(found, theirs, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_many_rows_or_parts_of_blocks_stay_floats() -> None:
+    """A level lets the operator round, and does not ask it to."""
+    w, scale = np.zeros((4, 2, 16), np.uint8), np.ones((4, 2), np.float32)
+    for rows, size in ((3, 64), (1, 60)):
+        values = {"K": size, "N": 4, "bits": 4, "block_size": 32, "accuracy_level": 4}
+        network = read(model({"w": w, "scale": scale}, ("float32", (rows, size)), **values))
+        assert _program(network).name == "matmul_of_4_bits"
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

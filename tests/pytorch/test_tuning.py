@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +19,13 @@ from stridesmith.pytorch import dynamo  # noqa: E402
 from stridesmith.pytorch.dynamo import Options  # noqa: E402
 from stridesmith.pytorch.tuning import _keep_layouts, _networks, union  # noqa: E402
 from stridesmith.search.records.database import Database  # noqa: E402
+
+
+class Searched(NamedTuple):
+    trials: int
+    seconds: float
+    stopped_by: str
+    db: str
 
 
 def halves() -> Any:
@@ -141,3 +148,22 @@ def test_what_was_tuned_is_found(tmp_path: Path) -> None:
         patch.setattr(dynamo, "model_of", spied)
         made = torch.compile(model, backend=ss.torch.backend, options={"db": db, "threads": 1})
         torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_shows_its_progress_where_it_is_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is tuned, on stderr; events go where they went before."""
+    events = list[dict[str, Any]]()
+
+    def run(*_: Any, emit: Any, **__: Any) -> Any:
+        emit({"event": "note", "message": "a search goes on"})
+        return Searched(1, 1.0, "seconds", "db")
+
+    monkeypatch.setattr("stridesmith.models.tuning.tune_network", run)
+    monkeypatch.setattr("stridesmith.pytorch.tuning._keep_layouts", lambda *_: None)
+    for progress in (True, False):
+        ss.torch.tune(halves(), torch.rand(2, 6), 5, db=str(tmp_path / "t.db"), progress=progress, emit=events.append)
+        told = capsys.readouterr().err
+        assert ("tuning a Model of PyTorch" in told and "a search goes on" in told) is progress
+    assert [event["message"] for event in events] == ["a search goes on"] * 2

@@ -329,3 +329,17 @@ def test_loops_of_an_unknown_extent_stay_while_others_are_transformed(index_map:
         np.testing.assert_array_equal(b, a.sum(axis=(2, 3)))
     with pytest.raises(ScheduleError, match="loop `i` has the extent `n`, which is not constant"):
         Schedule(program(POOL)).transform_block_layout("B", "lambda i, j, k, l: [i * 5 + j, k, l]")
+
+
+def test_loops_of_an_unknown_extent_are_cut_into_digits() -> None:
+    """In tiles that round up, of which the last one may be a part; each digit is an iterator."""
+    sch = Schedule(program(POOL))
+    made = sch.transform_block_layout("B", "lambda i, j, k, l: [i // 3, j, i % 3, k, l]")
+    assert len(made) == 5 and "(n + 2) // 3" in sch.func.script() and len(sch.get_loops("B")) == 5
+    for n in (1, 3, 5, 40):
+        a, b = np.random.default_rng(n).integers(-4, 5, (n, 5, 4, 6)).astype(np.float32), np.zeros((n, 5), np.float32)
+        ss.interpret(sch.func, a, b)
+        np.testing.assert_array_equal(b, a.sum(axis=(2, 3)))
+    for wrong in ("i // 3, j, i % 2", "i // 3, i % 3, i + j", "i // 3, i // 3, i % 3, j"):
+        with pytest.raises(ScheduleError, match="loop `i` has the extent `n`, which is not constant"):
+            Schedule(program(POOL)).transform_block_layout("B", f"lambda i, j, k, l: [{wrong}, k, l]")

@@ -19,7 +19,7 @@ from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.passes.errors import LoweringError
 from stridesmith.backends.render.llvm_module import entry_name, generate
 from stridesmith.ir.dtypes import lanes, with_lanes
-from stridesmith.ir.expr import Buffer, Call, Load, Ramp, Var, const
+from stridesmith.ir.expr import Buffer, Call, Cast, Load, Ramp, Var, const
 from stridesmith.ir.functions import DOT_CALLS
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.isa import DOT_PRODUCTS, PAIRS, SIGNS, VECTORS
@@ -126,6 +126,66 @@ def test_legal_programs_mean_what_lowered_ones_mean(name: str, signs: str) -> No
         np.testing.assert_array_equal(interpreted(lowered, a, b), want.reshape(-1))
         np.testing.assert_array_equal(interpreted(found, a, b), want.reshape(-1))
     assert nodes if signs in target.dot_signs else not nodes
+
+
+BITS = {
+    "T.bitwise_and(T.shift_right(b[vk, vj], T.Cast('uint8', vh * 4)), T.uint8(15))": lambda b, h: b >> 4 * h & 15,
+    "T.shift_right(b[vk, vj], T.Cast('uint8', vh * 3 + 1))": lambda b, h: b >> 3 * h + 1,
+    "T.bitwise_xor(b[vk, vj] % T.uint8(32), T.Cast('uint8', vh + 5))": lambda b, h: b % 32 ^ h + 5,
+    "T.bitwise_or(b[vk, vj] // T.uint8(4), T.uint8(129))": lambda b, h: b // 4 | 129,
+}
+"""Some bits of a byte, in the language and in NumPy, by which half of the sum it is."""
+
+
+def halves(bits: str) -> PrimFunc:
+    """``c = sum a[h] f(b, h)`` over two halves of signed bytes and bits of the same bytes."""
+    func = parse(f"""
+@T.prim_func
+def main(a: T.Buffer((7, 2, 24), "int8"), b: T.Buffer((24, 20), "uint8"), c: T.Buffer((7, 20), "int32")):
+    for i, j, h, k in T.grid(7, 20, 2, 24):
+        with T.block("sum"):
+            vi, vj, vh, vk = T.axis.remap("SSRR", [i, j, h, k])
+            with T.init():
+                c[vi, vj] = T.int32(0)
+            c[vi, vj] = c[vi, vj] + T.Cast("int32", a[vi, vh, vk]) * T.Cast("int32", {bits})
+""")
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("name", TARGETS)
+def test_bits_of_bytes_are_taken_of_whole_words(name: str, bits: str) -> None:
+    """Both halves of a byte, and other bits, meet signed bytes in dot products; what a shift crosses is cut away."""
+    target = TARGETS[name]
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(-128, 128, (7, 2, 24)).astype(np.int8), rng.integers(0, 256, (24, 20)).astype(np.uint8)
+    want = sum(a[:, h].astype(np.int32) @ BITS[bits](b, h).astype(np.int32) for h in (0, 1))
+    nodes = 0
+    for number, sketch in enumerate(space_of(halves(bits), target).sketches):
+        for choice in sketch.draw(np.random.default_rng(number), 1) if ",dot=" in sketch.name else ():
+            lowered = lower(sketch.schedule(choice).func, target)
+            found = legal(lowered, target)
+            nodes += sum(isinstance(n, Call) and n.name in DOT_CALLS for n in walk(found.body))
+            np.testing.assert_array_equal(interpreted(found, a, b), want.reshape(-1))
+            if runs_here(target):
+                bound = load_cpu(compile_cpu(lowered, target)).bind()
+                for at, data in enumerate((a, b)):
+                    bound.write(at, data)
+                bound.run()
+                np.testing.assert_array_equal(bound.read(2).reshape(want.shape), want)
+    assert nodes if "su" in target.dot_signs else not nodes
+
+
+def test_bits_that_differ_from_step_to_step_are_no_dot_product() -> None:
+    """A shift by the step itself is refused by its loop."""
+    a, b, c = (Buffer(n, (4,), t) for n, t in (("a", "int8"), ("b", "uint8"), ("c", "int32")))
+    r = Var("r")
+    bits = Call("shift_right", (Load(b, (r,)), Cast("uint8", r)), "uint8")
+    product = Cast("int32", Load(a, (r,))) * Cast("int32", bits)
+    loop = For(r, const(4), Store(c, (const(0),), Load(c, (const(0),)) + product), annotations=(("dot", True),))
+    with pytest.raises(LoweringError, match="the bits that it takes of `b` are others in each step"):
+        legal(Lowered("program", (a, b, c), (), loop), TARGETS["vnni"])
 
 
 def test_each_row_of_the_table_is_used_by_a_target() -> None:

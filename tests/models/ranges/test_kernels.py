@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stridesmith as ss
+from stridesmith.backends.lower import lower
+from stridesmith.errors import ProgramError
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.models.ranges import kernels
+from stridesmith.models.ranges.kernels import RangedTask
+from stridesmith.models.ranges.network import RangedOperator
+from stridesmith.search.candidates import all_sizes
 from stridesmith.search.tasks.task import Task
+from stridesmith.search.workers.protocol import Build, Built, Failed
+from stridesmith.search.workers.spread import build_here
 from stridesmith.space.schedule import Schedule, Trace
 
 TARGET = Target(threads=1)
+WORDS = {"a": "fixed", "b": "constant", "c": "fixed"}
+
+
+def taken(func: PrimFunc) -> object:
+    """Whether a program can be lowered; raises ProgramError where not."""
+    return lower(func, TARGET)
 
 
 @pytest.mark.parametrize(("blocks", "cases"), [((8, 8), 2), ((16, 8), 0)])
@@ -22,19 +37,86 @@ def test_schedules_that_want_other_layouts_of_weights_are_no_variants_of_one_ker
 ) -> None:
     """Weights are packed once, for all sizes: the schedule of the middle of the range has all of them then."""
     work = ss.workload("matmul", m=(1, 64), n=32, k=16)
-    task = Task(work, TARGET, {"a": "fixed", "b": "constant", "c": "fixed"})
     tiles = iter(zip(blocks, (4, 2), strict=True))
 
-    def favourite(func: PrimFunc, _task: Task) -> tuple[PrimFunc, list[Any]]:
+    def favourite(func: PrimFunc, _target: Target, _interface: Mapping[str, str]) -> list[list[Any]]:
         block, rows = next(tiles)
         sch = Schedule(func)
         sch.transform_layout("matmul", "b", f"lambda k, n: [n // {block}, k, n % {block}]")
         sch.split(sch.get_loops("matmul")[0], [None, rows])
-        return func, sch.trace.to_json()
+        return [sch.trace.to_json()]
 
-    monkeypatch.setattr(kernels, "_favourite", favourite)
-    steps = kernels.estimated_steps(task)
-    assert steps is not None
-    made = Trace.from_json(steps).replay(work.func).func
+    monkeypatch.setattr(all_sizes, "_liked", favourite)
+    found = all_sizes.estimated_steps(work.func, TARGET, WORDS, taken)
+    assert found.steps is not None and not found.notice
+    made = Trace.from_json(found.steps).replay(work.func).func
     assert made.layout_of("b") is not None
-    assert len(steps[0][1].get("cases", ())) == cases
+    assert len(found.steps[0][1].get("cases", ())) == cases
+
+
+def test_the_mean_of_images_of_free_width_runs_in_vectors() -> None:
+    """Height and width are one axis for each shape; for all of them the width is what they were, height outside of it.
+
+    Sums are kept for vectors of 8, as images of 12 have no more.
+    """
+    work = ss.workload("global_avg_pool2d", c=32, h=6, w=(12, 80))
+    found = all_sizes.estimated_steps(work.func, Target(isa="avx512", threads=1), {}, taken)
+    assert found.steps is not None and not found.notice
+    made = Trace.from_json(found.steps).replay(work.func).func
+    assert "T.vectorized" in made.script()
+    kernel = ss.build(made, "cpu")
+    for width in (12, 15, 16, 17, 33, 80):
+        x = np.random.default_rng(width).integers(-4, 5, (1, 32, 6, width)).astype(np.float32)
+        np.testing.assert_allclose(kernel(x).reshape(-1), x.mean(axis=(0, 2, 3)), rtol=1e-5)
+
+
+def test_a_program_without_a_schedule_of_all_sizes_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal of what was liked, with the size at which that was."""
+    work = ss.workload("matmul", m=(1, 64), n=32, k=16)
+    monkeypatch.setattr(all_sizes, "_liked", lambda *_: [[["fuse", {"loops": ["i", "none"]}]]])
+    with pytest.raises(ss.ScheduleError):
+        all_sizes.general([["fuse", {"loops": ["i", "none"]}]], work.at({"m": 8}).func, work.func, TARGET)
+    found = all_sizes.estimated_steps(work.func, TARGET, {}, taken)
+    assert found.steps is None and found.notice.startswith("with m = 32: there is no loop `none`")
+
+
+def test_what_cannot_be_lowered_gives_way_to_the_next_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proofs of a schedule are not all: memory that threads keep has an end, which lowering knows."""
+    work = ss.workload("matmul", m=(1, 64), n=32, k=16)
+    plain, other = [["parallel", {"loop": "i"}]], [["parallel", {"loop": "j"}]]
+    monkeypatch.setattr(all_sizes, "_liked", lambda *_: [plain, other])
+
+    def accept(func: PrimFunc) -> None:
+        if "i in T.parallel" in func.script():
+            raise ProgramError("too large")
+
+    found = all_sizes.estimated_steps(work.func, TARGET, {}, accept)
+    assert found.steps == other and not found.notice
+
+
+def test_variants_that_are_not_lowered_together_give_way_to_the_schedule_of_all_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not to the program as it is written, as long as there is one."""
+    work = ss.workload("matmul", m=(1, 64), n=32, k=16)
+    task = Task(work, TARGET, {"a": "fixed", "b": "fixed", "c": "fixed"})
+    tasks = [RangedTask(task, (RangedOperator("y", work.func, ("a", "b"), ("c",)),))]
+    monkeypatch.setattr(kernels.kernel_cache, "stored", lambda _: None)
+    monkeypatch.setattr(kernels.kernel_cache, "store", lambda *_: None)
+    rest = [["parallel", {"loop": "j"}]]
+    asked = []
+
+    def build(jobs: Iterable[Build]) -> list[Built | Failed]:
+        found: list[Built | Failed] = []
+        for job in jobs:
+            asked.append(job.trace)
+            both = [["specialize", {"cases": [[{"m": [1, 4]}, [["parallel", {"loop": "i"}]]], [{}, rest]]}]]
+            is_first = job.estimated is not None
+            found += [Failed(status="refused", message="no", trace=both)] if is_first else build_here([job])
+        return found
+
+    made = kernels.kernels_of(tasks, None, build)["y"]
+    assert asked == [None, rest] and (made.origin, made.trace, made.notice) == ("estimated", rest, "")
+    rest = []
+    made = kernels.kernels_of(tasks, None, build)["y"]
+    assert (made.origin, made.trace, made.notice) == ("untuned", None, "no")

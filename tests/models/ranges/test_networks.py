@@ -15,9 +15,9 @@ import stridesmith as ss
 from stridesmith.backends import cpu
 from stridesmith.errors import ModelProblem, UsageError
 from stridesmith.ir.text import extents_text
-from stridesmith.models.ranges import kernels
 from stridesmith.models.ranges.api import FreeSizes, network_of
 from stridesmith.models.ranges.model import RangedModel
+from stridesmith.search.candidates import all_sizes
 from stridesmith.search.tasks.device import Device
 
 RNG = np.random.default_rng(0)
@@ -94,7 +94,7 @@ def compiled(request: pytest.FixtureRequest) -> tuple[ModelProto, RangedModel, l
     made = make()
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "attention":
-            patch.setattr(kernels, "SHARES", kernels.SHARES[:1])
+            patch.setattr(all_sizes, "SHARES", all_sizes.SHARES[:1])
         return made, ss.compile(made, ranges=ranges), shapes
 
 

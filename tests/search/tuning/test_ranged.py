@@ -15,11 +15,11 @@ from stridesmith.errors import NoSchedule, UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
+from stridesmith.search.candidates.general import BOUNDARIES, general
 from stridesmith.search.records.status import FAILURES
 from stridesmith.search.tuning import ranged
 from stridesmith.search.tuning.at_sizes import Sizes
 from stridesmith.search.tuning.events import Emit
-from stridesmith.search.tuning.general import BOUNDARIES, general
 from stridesmith.search.tuning.ranged import _Entry, _Search
 from stridesmith.search.tuning.settings import TuneSettings, resolve, settings
 from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of, with_small

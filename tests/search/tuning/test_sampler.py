@@ -101,8 +101,27 @@ def test_a_first_batch_of_one_is_what_the_estimate_likes_best(monkeypatch: pytes
     monkeypatch.setattr(sampler_module, "evolve", evolved)
     for seed in range(20):
         (candidate,) = Study(synthetic.space(12), seed=seed).ask(1)
-        best = max(pools, key=lambda pool: pool.scores[0])
-        assert candidate.key == (best.sketch, *best.rows[0].tolist())
+        scores = {
+            (pool.sketch, *row): score
+            for pool in pools
+            for row, score in zip(pool.rows.tolist(), pool.scores, strict=True)
+        }
+        assert scores[candidate.key] == max(scores.values())
+
+
+def test_where_no_time_is_left_for_features_the_estimate_has_chosen(monkeypatch: pytest.MonkeyPatch):
+    """A deadline that passes after the estimate has looked at a population takes no candidate away."""
+    study = Study(synthetic.space(3), seed=0)
+    assert study.model is not None
+    derived = study.model.features.matrix
+
+    def matrix(number, population):
+        if has_deadline():
+            raise OutOfTime
+        return derived(number, population)
+
+    monkeypatch.setattr(study.model.features, "matrix", matrix)
+    assert len({candidate.key for candidate in study.ask(4, deadline=time.monotonic() + 60)}) == 4
 
 
 def test_single_asks_work_as_well_as_batches():

@@ -67,10 +67,13 @@ def main(x: T.Buffer((9, 9, {n}), "{dtype}"), y: T.Buffer((11, 11, {n}), "{dtype
 
 @pytest.mark.parametrize(
     ("dtype", "channels", "wanted"),
-    [("bfloat16", 64, [16]), ("bfloat16", 12, [8]), ("uint8", 16, [16]), ("uint8", 3, []), ("float32", 4, [])],
+    [
+        ("bfloat16", 64, [16]), ("bfloat16", 12, [8]), ("bfloat16", 2, [2]), ("bfloat16", 1, []),
+        ("uint8", 16, [16]), ("uint8", 3, []), ("float32", 4, []),
+    ],
 )  # fmt: skip
 def test_pixels_of_few_narrow_channels_are_vectors(dtype: str, channels: int, wanted: list[int]) -> None:
-    """A register holds more bytes than many images have channels; those are copied as one shorter vector."""
+    """A register holds more bytes than many images have channels; those are copied as one shorter vector, or a word."""
     schedule = Schedule(func_of(PIXELS.format(n=channels, dtype=dtype)))
     schedule_stage(schedule, "pad", CPU)
     above = loops_above(schedule.func, find_block(schedule.func, "pad"))

@@ -2,11 +2,14 @@
 
 Most steps say nothing of extents, and are taken over; of those that do
 
-    split([8, 16])                 is split([None, 16]), which rounds up
+    split([8, 16])                 is split([None, 16]), which rounds up; where the 16 become parts of a sum, and there
+                                   may be fewer elements than that, it is 8 or less
     transform_layout(..., shape)   has the least shape that holds the image, in multiples of the tiles that follow
     fuse(j, i), i an expression    is reorder(i, j), fuse(i, j), as the outermost alone may be one
     fuse(j, i, k), k one as well   is reorder(i, j, k), fuse(i, j), and reorder(i, k) alone without j; i has enough
                                    iterations for the one shape, as threads share no others
+    transform_block_layout         of axes that become one is left out where an inner one is an expression: what is
+                                   done with the one is done with its innermost axis, inside of the others
 
 What divides one shape does not divide all: conditions cut the last tile of an unknown extent.  There are several
 `BOUNDARIES` for that, and a search measures them:
@@ -27,14 +30,16 @@ from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from ...ir.expr import Const, as_int, conjuncts, free_variables, substitute
+from ...ir.context import start
+from ...ir.expr import Const, as_expr, as_int, conjuncts, free_variables, substitute
+from ...ir.extents import widened
 from ...ir.layout.index_map import IndexMap
 from ...ir.stmt import Block, PrimFunc, walk_stmts
 from ...ir.target import Target
 from ...space.errors import ScheduleError
 from ...space.primitives.buffers import buffer_of
 from ...space.schedule import ODD_ARGUMENTS, Schedule
-from ...space.tree import find_loop, loops_above
+from ...space.tree import find_block, find_loop, loops_above
 
 Step = list[Any]
 
@@ -57,6 +62,7 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
     left_out = {"mask": ("peel",), "branch": ("peel", "mask")}.get(boundary, ())
     own, made = Schedule(fixed), Schedule(func)
     renamed: dict[str, str] = {}
+    parts = {step[1]["loop"] for step in trace if step[0] == "rfactor"}
     tiles = {prod(step[1]["factors"][k:]) for step in trace if step[0] == "split"
              for k in range(1, len(step[1]["factors"]))}  # fmt: skip
     for name, arguments, *drawn in trace:
@@ -66,14 +72,20 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
         if name == "fuse":  # loops with iterations enough for all threads come first, and then the longest
             extents = [min(as_int(find_loop(own.func, v).extent), EACH * target.threads) for v in arguments["loops"]]
             first = [v for _, v in sorted(zip(extents, asked["loops"], strict=True), key=lambda item: -item[0])]
+        earlier = own.func
         before = own.apply(name, arguments, *drawn)
         if name == "annotate" and arguments["ann_key"] in left_out:
             continue
+        if name == "split" and not parts.isdisjoint(before):
+            asked = {**asked, "factors": _filled(made.func, asked, [loop in parts for loop in before])}
         try:
             multiples = None if least is None else _multiples(arguments, least, tiles)
             after = _applied(made, name, asked, multiples, first)
         except ScheduleError:
-            if name not in DISPENSABLE and not _only_reshapes(own.func, name, arguments):
+            innermost = _innermost(earlier, arguments) if name == "transform_block_layout" else []
+            if innermost:
+                renamed.update((new, renamed.get(old, old)) for new, old in zip(before, innermost, strict=True))
+            elif name not in DISPENSABLE and not _only_reshapes(own.func, name, arguments):
                 raise
             continue
         renamed.update(_pairs(before, after))
@@ -94,6 +106,28 @@ def _only_reshapes(func: PrimFunc, name: str, arguments: dict[str, Any]) -> bool
         return False
     layout = func.layout_of(buffer_of(func, arguments["block"], arguments["buffer"]).name)
     return layout is not None and layout.is_in_place
+
+
+def _filled(func: PrimFunc, arguments: dict[str, Any], parts: Sequence[bool]) -> list[int | None]:
+    """The factors of a split, those of loops that become `parts` of a sum so small that none of these is ever empty."""
+    least, _ = start(func).facts.interval(widened(as_expr(find_loop(func, arguments["loop"]).extent)))
+    found = list[int | None]()
+    for factor, is_part in zip(reversed(arguments["factors"]), reversed(parts), strict=True):
+        while is_part and factor is not None and factor > max(least, 1):
+            factor = (factor + 1) // 2
+        least = least if factor is None else least // factor
+        found.insert(0, factor)
+    return found
+
+
+def _innermost(func: PrimFunc, arguments: dict[str, Any]) -> list[str]:
+    """For each axis that a block gets, the loop of the one that it had which runs in steps of 1 there; or none."""
+    block, index_map = find_block(func, arguments["block"]), IndexMap.make(arguments["index_map"])
+    found = [""] * len(index_map.indices)
+    for number, item in enumerate(block.iters):
+        steps = index_map.map_point([int(k == number) for k in range(len(block.iters))])
+        found = [str(item.binding) if step == 1 else name for step, name in zip(steps, found, strict=True)]
+    return found if all(found) else []
 
 
 def _edges(func: PrimFunc, target: Target) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,118 @@
+"""The schedule of a program of many shapes that the estimate likes best, where nothing was measured.
+
+The estimate knows programs of one shape.  What it likes best at some sizes is taken over to all of them (`general`),
+each schedule for the sizes around that for which it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...errors import ProgramError
+from ...ir.ranges import fixed
+from ...ir.size_ranges import Range, ranges_of
+from ...ir.stmt import PrimFunc
+from ...ir.target import Target
+from ...space.design.space import generate
+from ...space.errors import ScheduleError
+from ...space.primitives.specialize import within
+from .estimated import favourites
+from .general import LEAST, general
+
+Steps: TypeAlias = "list[Any]"
+Box: TypeAlias = "dict[str, list[int]]"
+
+SHARES = (0.5, 0.08)
+"""Where in the ranges the estimate is asked, a choice: the first schedule is for all sizes, others for smaller ones."""
+
+SKETCHES = 4
+"""Sketches whose best candidates are tried at a size, a choice: most take the first."""
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """The steps for all sizes; without any, or with sizes for which the program stays as it is, `notice` says why."""
+
+    steps: Steps | None
+    notice: str = ""
+
+
+def estimated_steps(
+    func: PrimFunc, target: Target, interface: Mapping[str, str], accept: Callable[[PrimFunc], object]
+) -> Estimated:
+    """The schedule of all sizes that the estimate likes best at some of them, of those that `accept` takes.
+
+    That raises ProgramError for a program that cannot be lowered: then the next sketch is asked.  What is proven from
+    some size on alone has another schedule below that, or the program as it is written.
+    """
+    ranges = {v.name: numbers for v, numbers in ranges_of(func).items()}
+    everywhere: PrimFunc | None = None
+    steps: Steps = []
+    cases: list[tuple[Box, Steps, PrimFunc]] = []
+    refused: list[str] = []
+
+    def ask(point: Mapping[str, int], boxes: Sequence[Box]) -> None:
+        nonlocal everywhere, steps
+        own, before = fixed(func, {v: point[v.name] for v in func.integers}), len(refused)
+        for liked in _liked(own, target, interface):
+            for box in boxes:
+                try:
+                    made = general(liked, own, within(func, box) if box else func, target)
+                    accept(made.func)
+                except ProgramError as error:
+                    refused.append(f"with {', '.join(f'{name} = {size}' for name, size in point.items())}: {error}")
+                    continue
+                if not box:
+                    everywhere, steps = made.func, made.trace.to_json()
+                else:
+                    cases.insert(0, (box, made.trace.to_json(), made.func))
+                return
+        if len(refused) == before:
+            refused.append("its design space has no candidate")
+
+    for share in SHARES:
+        point = {name: r.low + int(share * (r.count - 1)) * r.step for name, r in ranges.items()}
+        small = {name: [numbers.low, 2 * point[name]] for name, numbers in ranges.items()}
+        ask(point, [{}, *_from(ranges, point)] if everywhere is None else [small])
+    if everywhere is None:
+        least = {name: numbers.low for name, numbers in ranges.items()}
+        ask(least, [{}, *_below(ranges, [box for box, _, _ in cases])])
+    rest = everywhere or func  # variants of one kernel take its arguments in the same layouts
+    alike = [(box, own) for box, own, made in cases
+             if (made.layouts, made.attrs) == (rest.layouts, rest.attrs) and own != steps]  # fmt: skip
+    below = [name for name, numbers in ranges.items() if all(box[name][0] > numbers.low for box, _ in alike)]
+    notice = ""
+    if everywhere is None and (below or len(ranges) > 1):
+        where = f"where {' or '.join(below)} is small: " if alike and below else ""
+        notice = where + (refused[0] if refused else "its schedules want other layouts of weights")
+    if not alike:
+        return Estimated(steps if everywhere else None, notice)
+    return Estimated([["specialize", {"cases": [*map(list, alike), [{}, steps]]}]], notice)
+
+
+def _liked(func: PrimFunc, target: Target, interface: Mapping[str, str]) -> Iterator[Steps]:
+    """The steps of what the estimate likes best for a program of one shape, one of each sketch, the best first."""
+    space = generate(func, target, interface)
+    for best in favourites(space)[:SKETCHES]:
+        with contextlib.suppress(ScheduleError):
+            yield space.sketches[best.sketch].schedule(best.row).trace.to_json()
+
+
+def _from(ranges: Mapping[str, Range], point: Mapping[str, int]) -> Iterator[Box]:
+    """The ranges without the small numbers of each size, as far as the point is inside."""
+    for least in LEAST:
+        low = {name: max(numbers.low, -(-least // numbers.step) * numbers.step) for name, numbers in ranges.items()}
+        if all(low[name] <= point[name] for name in ranges):
+            yield {name: [low[name], numbers.high] for name, numbers in ranges.items()}
+
+
+def _below(ranges: Mapping[str, Range], boxes: list[Box]) -> Iterator[Box]:
+    """The numbers below those for which there are schedules, of a single size."""
+    if len(ranges) == 1 and boxes:
+        ((name, numbers),) = ranges.items()
+        first = min(box[name][0] for box in boxes)
+        if first > numbers.low:
+            yield {name: [numbers.low, first - 1]}
