@@ -314,9 +314,11 @@ def _repeated(func: PrimFunc) -> Iterator[str]:
         if not readers or producers(func, buffer) != (block,):
             continue
         weight = sum(_weight(n) for n in _values(block_stores(block)[0].value))
-        once = _reads(readers, buffer) <= buffer.size or (weight == 0 and not _is_looked_up(readers, buffer))
+        often = _reads(readers, buffer) > buffer.size
+        if often and _is_looked_up(readers, buffer):
+            continue
         is_border = bool(outside_of(block))  # which schedules treat as a stage
-        if (once and not is_border) or (weight <= CHEAP and len(readers) > 1):
+        if ((weight == 0 or not often) and not is_border) or (weight <= CHEAP and len(readers) > 1):
             yield block.name
 
 

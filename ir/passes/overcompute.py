@@ -31,6 +31,7 @@ from ..expr import (
     Load,
     Var,
     all_of,
+    as_index,
     binary,
     conjuncts,
     const,
@@ -202,10 +203,12 @@ class _Around:
         """What is known in the body of `stmt`, if that is a loop; `self` for any other statement."""
         if not isinstance(stmt, For):
             return self
-        limits = {**self.limits, stmt.var: as_extent(stmt.extent)}
         if not isinstance(stmt.extent, Const):
+            limits = {**self.limits, stmt.var: as_index(stmt.extent)}  # in 64 bits, also of a narrow loop
             return replace(self, limits=limits)
-        return replace(self, limits=limits, ranges={**self.ranges, stmt.var: (0, int(stmt.extent.value) - 1)})
+        count = int(stmt.extent.value)
+        limits = {**self.limits, stmt.var: count}
+        return replace(self, limits=limits, ranges={**self.ranges, stmt.var: (0, count - 1)})
 
     def reach(self, binding: Expr, limit: Extent) -> Extent:
         """The limit of an iterator that holds every value of its binding; `limit` where none is known."""

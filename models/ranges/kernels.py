@@ -15,7 +15,7 @@ from ...errors import ModelProblem
 from ...search.tasks.task import Task
 from ...search.workers import kernel_cache
 from ...search.workers.programs import candidate
-from ...search.workers.protocol import Build, Built, Failed
+from ...search.workers.protocol import Build, Built, Failed, Trace
 from ...space.interface import Who
 from ..run.kernels import Kernel, Origin, best_record
 from ..tasks import task_of
@@ -72,14 +72,16 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
     for number, job, reply in zip(missing, jobs, build(jobs) if jobs else (), strict=True):
         found = reply
         if isinstance(reply, Failed):
-            (found,) = build([Build(script=job.script, target=job.target)])
+            for trace in (*_rests(reply), None):
+                (found,) = build([Build(script=job.script, target=job.target, trace=trace)])
+                if not isinstance(found, Failed):
+                    found = replace(found, trace=trace, notice="" if trace else reply.message)
+                    break
         if isinstance(found, Failed):
             raise ModelProblem(
                 f"the program `{tasks[number].operators[0].name}` of all sizes could not be built: {found.message}"
             )
-        if isinstance(reply, Failed):
-            found = replace(found, notice=reply.message)
-        elif (record := records[number]) is not None:
+        if isinstance(reply, Built) and (record := records[number]) is not None:
             notice = "" if record.trace else f"record {record.id} is the program as it is written"
             found = replace(found, trace=record.trace, notice=notice)
         kernel_cache.store(questions[number], found)
@@ -94,6 +96,17 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
         )
         made.update((node.name, kernel) for node in item.operators)
     return made
+
+
+def _rests(failed: Failed) -> list[Trace]:
+    """Of variants that are not lowered together, the schedule of all sizes alone, where there is one.
+
+    What is known of the sizes of a variant is not known of what lowering looks at in all of them.
+    """
+    if not failed.trace or failed.trace[0][0] != "specialize":
+        return []
+    rest: Trace = failed.trace[0][1]["cases"][-1][1]
+    return [rest] if rest else []
 
 
 def _question(task: Task, record: str | int | None) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import Const, Expr, Load, Var, as_int, variables
+from ...ir.expr import Const, Expr, Load, Var, as_int
 from ...ir.layout.digits import digit
 from ...ir.stmt import Block, For, Stmt, Store
 from ...space.design.program import product_factors
@@ -105,7 +105,7 @@ def contraction_of(nest: Stmt) -> Contraction | None:
     out, factors = views[0], tuple(views[1:])
     seen = {letter for view in factors for letter in view.letters}
     reduced = {item.var for item in nest.reduce}
-    lacking = {letter for letter, count in digits.items() if count > 1 and letter not in out.letters}
+    lacking = set(digits) - set(out.letters)
     if seen != set(digits) or any(var not in reduced for var, _ in lacking) or not _is_injective(out):
         return None  # a spatial iterator that the result lacks begins anew at each of its points
     if any(var in reduced for var, _ in out.letters):
@@ -125,7 +125,10 @@ def _is_plain(block: Block, extents: Mapping[Var, int]) -> bool:
 
 
 def _digits(indices: Sequence[Expr], block: Block) -> dict[Letter, int] | None:
-    """How many values each digit of the iterators has, cut where an index does; None for what is no digit."""
+    """How many values each digit of the iterators has, cut where an index does; None for what is no digit.
+
+    An iterator with one value has none: it is 0 wherever it stands.
+    """
     extents = {item.var: item.extent for item in block.iters}
     cuts: dict[Var, set[int]] = {var: {1, extent} for var, extent in extents.items()}
     for index in indices:
@@ -138,8 +141,7 @@ def _digits(indices: Sequence[Expr], block: Block) -> dict[Letter, int] | None:
     edges = {var: sorted(found) for var, found in cuts.items()}
     if any(high % low for found in edges.values() for low, high in pairwise(found)):
         return None
-    letters = {(var, low): high // low for var, found in edges.items() for low, high in pairwise(found)}
-    return letters | {(var, 1): 1 for var, extent in extents.items() if extent == 1}
+    return {(var, low): high // low for var, found in edges.items() for low, high in pairwise(found)}
 
 
 def _view(access: Load | Store, digits: Mapping[Letter, int]) -> View | None:
@@ -161,8 +163,7 @@ def _view(access: Load | Store, digits: Mapping[Letter, int]) -> View | None:
         if low < 0 or high >= size:
             return None
         offset += constant * step
-    used = {letter for index in access.indices for letter in digits if letter[0] in variables(index)}
-    letters = tuple(letter for letter in digits if strides[letter] or (letter in used and digits[letter] == 1))
+    letters = tuple(letter for letter in digits if strides[letter])
     return View(
         access.buffer.name, offset, letters, tuple(digits[v] for v in letters), tuple(strides[v] for v in letters)
     )

@@ -394,7 +394,7 @@ def code(layout: LayoutFamily) -> int:
 def meeting(operand: Operand, layout: LayoutFamily, vec: int, target_kind: str) -> float:
     """How a vector along the axis `vec` meets an operand in a layout."""
     if not operand.is_linear:
-        return STRIDED
+        return CONTIGUOUS if vec == operand.along and isinstance(layout, Identity) else STRIDED
     return layout.meets(operand, vec, target_kind) if operand.uses(vec) else BROADCAST
 
 

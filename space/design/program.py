@@ -86,6 +86,7 @@ class Operand:
     is_streamed: bool = False
     inlined: Operand | None = None
     operations: int = 0
+    along: int | None = None
 
     @property
     def dtype(self) -> str:
@@ -446,7 +447,11 @@ def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str,
     for index in access.indices:
         terms, constant = _nearly_linear(index, axes)
         if any(not isinstance(a, Var) or a not in position for a in terms):
-            return Operand(name, access.buffer, (), (), "other" if source not in ("output",) else source, producer)
+            known = source if source == "output" else "other"
+            *others, last = access.indices
+            is_apart = not any(variables(last) & variables(other) for other in others)
+            along = position.get(last) if is_apart and isinstance(last, Var) else None
+            return Operand(name, access.buffer, (), (), known, producer, along=along)
         dims.append(tuple(sorted((position[a], c) for a, c in terms.items() if isinstance(a, Var))))
         offsets.append(constant)
     return Operand(name, access.buffer, tuple(dims), tuple(offsets), source, producer)

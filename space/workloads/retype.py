@@ -15,7 +15,8 @@ from ...ir.stmt import PrimFunc
 def with_floats(func: PrimFunc, dtype: str) -> PrimFunc:
     """`func` with every float buffer, constant and call in `dtype`.
 
-    Integers and bools stay, floats that are only kept (`dtypes.STORAGE`), and those whose bits are looked at.
+    Integers and bools stay, floats that are only kept (`dtypes.STORAGE`), and those whose bits are looked at.  What was
+    converted from one of these types to another one is that value.
     """
 
     def is_retyped(node: Any) -> bool:
@@ -34,6 +35,8 @@ def with_floats(func: PrimFunc, dtype: str) -> PrimFunc:
             (real,) = made.args
             whole = Call("nearbyint", (real,), real.dtype) if node.name == ROUND_TO_INT32 else real
             return made if real.dtype == node.args[0].dtype else Cast(node.dtype, whole)
+        if isinstance(made, Cast) and wanted == made.a.dtype:
+            return made.a
         return replace(made, dtype=wanted) if wanted else made
 
     result = retype(func)

@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from stridesmith import configs
 from stridesmith.models.evaluate import evaluate
-from stridesmith.models.network import Network
+from stridesmith.models.fusion import fused
+from stridesmith.models.network import Network, Operator
 from stridesmith.models.operators import trees
 from stridesmith.models.operators.building import network_of, programs
 from stridesmith.models.operators.graph import OWN_DOMAIN, Graph, Node, Type
 from stridesmith.models.operators.leaf_masks import BITS, masks_of, place, words_of
+from stridesmith.space.design.layouts import CONTIGUOUS, STRIDED, Identity, meeting
+from stridesmith.space.design.program import anchors
 
 Array = np.ndarray
 COLUMNS = 4
+CPU = configs.target("cpu-avx2")
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,20 @@ def test_rows_come_to_the_same_leaves(
         text = network.nodes[0].func.script()  # type: ignore[union-attr]
         assert ("bitwise_and" in text) == bool(most)
         np.testing.assert_array_equal(evaluate(network, {"x": x[:rows]})["y"], tables.sums(x[:rows]))
+
+
+def test_rows_of_trees_with_missing_values_run_in_the_lanes_of_vectors() -> None:
+    """Comparisons of two kinds read the features of neighbouring rows side by side, and the estimate knows it."""
+    network = fused(drawn([31] * 30, [0, 1]).network(64, [0, 1]), CPU)
+    (node,) = network.nodes
+    assert isinstance(node, Operator)
+    compared = [a for a in anchors(node.func, {}) if a.reduce and a.output.dtype == "int32"]
+    assert len(compared) == 2
+    for anchor in compared:
+        (rows,) = (operand for operand in anchor.inputs if operand.shape == (COLUMNS, 64))
+        assert not rows.is_linear
+        found = {anchor.output.plain_dim(axis): meeting(rows, Identity(), axis, "cpu") for axis in anchor.spatial}
+        assert found == {0: STRIDED, 1: CONTIGUOUS}
 
 
 def test_leaves_are_spread_evenly_over_words() -> None:

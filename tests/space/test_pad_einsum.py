@@ -154,3 +154,28 @@ def test_wider_loops_are_held_by_their_type() -> None:
         sentence = rf"\(6\) the type int8 of loop `{loop}` is not known to hold its extent `{extent}`"
         with pytest.raises(ss.ScheduleError, match=sentence):
             ss.Schedule(text).pad_einsum("C", padding)
+
+
+NARROW = """
+@T.prim_func
+def f(n: T.int32, A: T.Buffer((n,), "float32"), B: T.Buffer((n,), "float32"), C: T.Buffer((1,), "float32")):
+    {known}
+    for k in T.serial(n):
+        with T.block("C"):
+            vk = T.axis.reduce(n, k)
+            with T.init():
+                C[0] = T.float32(0)
+            C[0] = C[0] + A[vk] * B[vk]
+"""
+
+
+def test_loops_of_int32_whose_multiples_are_known_to_fit() -> None:
+    sch = ss.Schedule(ss.parse(NARROW.format(known="T.assume(n <= 1000)"), integers="int32"))
+    sch.pad_einsum("C", [32])
+    for n in (1, 32, 33):
+        a, c = np.arange(n, dtype="float32") % 5, np.zeros(1, "float32")
+        ss.interpret(sch.func, n, a, a, c)
+        assert c[0] == (a * a).sum()
+    unknown = ss.Schedule(ss.parse(NARROW.format(known="pass"), integers="int32"))
+    with pytest.raises(ss.ScheduleError, match=re.escape("(6) the type int32 of loop `k` is not known to hold")):
+        unknown.pad_einsum("C", [32])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,13 @@ from stridesmith.backends.lower import lower
 from stridesmith.errors import ProgramError
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
+from stridesmith.models.ranges import kernels
+from stridesmith.models.ranges.kernels import RangedTask
+from stridesmith.models.ranges.network import RangedOperator
 from stridesmith.search.candidates import all_sizes
+from stridesmith.search.tasks.task import Task
+from stridesmith.search.workers.protocol import Build, Built, Failed
+from stridesmith.search.workers.spread import build_here
 from stridesmith.space.schedule import Schedule, Trace
 
 TARGET = Target(threads=1)
@@ -86,3 +92,31 @@ def test_what_cannot_be_lowered_gives_way_to_the_next_sketch(monkeypatch: pytest
 
     found = all_sizes.estimated_steps(work.func, TARGET, {}, accept)
     assert found.steps == other and not found.notice
+
+
+def test_variants_that_are_not_lowered_together_give_way_to_the_schedule_of_all_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not to the program as it is written, as long as there is one."""
+    work = ss.workload("matmul", m=(1, 64), n=32, k=16)
+    task = Task(work, TARGET, {"a": "fixed", "b": "fixed", "c": "fixed"})
+    tasks = [RangedTask(task, (RangedOperator("y", work.func, ("a", "b"), ("c",)),))]
+    monkeypatch.setattr(kernels.kernel_cache, "stored", lambda _: None)
+    monkeypatch.setattr(kernels.kernel_cache, "store", lambda *_: None)
+    rest = [["parallel", {"loop": "j"}]]
+    asked = []
+
+    def build(jobs: Iterable[Build]) -> list[Built | Failed]:
+        found: list[Built | Failed] = []
+        for job in jobs:
+            asked.append(job.trace)
+            both = [["specialize", {"cases": [[{"m": [1, 4]}, [["parallel", {"loop": "i"}]]], [{}, rest]]}]]
+            is_first = job.estimated is not None
+            found += [Failed(status="refused", message="no", trace=both)] if is_first else build_here([job])
+        return found
+
+    made = kernels.kernels_of(tasks, None, build)["y"]
+    assert asked == [None, rest] and (made.origin, made.trace, made.notice) == ("estimated", rest, "")
+    rest = []
+    made = kernels.kernels_of(tasks, None, build)["y"]
+    assert (made.origin, made.trace, made.notice) == ("untuned", None, "no")

@@ -86,11 +86,29 @@ def test_programs_of_the_library(name: str, params: dict[str, int | str]) -> Non
         ("x (6, 5); y (6,)", "i, j", "6, 5", "SR", "y[I]", "y[I] + x[I, J]"),
         ("x (6, 5); w (6, 5); y (6,)", "i, j", "6, 5", "SR", "y[I]", "y[I] + x[I, J] * w[I, J]"),
         ("x (1, 5); w (5, 3); y (1, 3)", "i, j, k", "1, 3, 5", "SSR", "y[I, J]", "y[I, J] + x[I, K] * w[K, J]"),
+        ("x (1, 5); w (5, 3); y (1, 3)", "i, j, k", "1, 3, 5", "SSR", "y[I, J]", "y[I, J] + x[0, K] * w[K, J]"),
+        ("x (1, 1); w (1, 1); y (1, 1)", "i, j, k", "1, 1, 1", "SSR", "y[I, J]", "y[I, J] + x[I, K] * w[K, J]"),
     ],
 )  # fmt: skip
 def test_indices_of_many_kinds(buffers: str, loops: str, extents: str, kinds: str, out: str, value: str) -> None:
     """Digits, reversed axes, windows, sums of one factor alone, products of vectors, axes of one point."""
     assert compared(func_of(buffers, loops, extents, kinds, out, value)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_factors_of_few_bits_that_are_widened(dtype: str) -> None:
+    """All is float64 in the reference, so that there is nothing to convert."""
+    func = parse(f"""
+@T.prim_func
+def main(x: T.Buffer((6, 5), "{dtype}"), w: T.Buffer((5, 3), "{dtype}"), y: T.Buffer((6, 3), "float32")):
+    for i, j, k in T.grid(6, 3, 5):
+        with T.block("b"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                y[vi, vj] = T.float32(0)
+            y[vi, vj] = y[vi, vj] + T.Cast("float32", x[vi, vk]) * T.Cast("float32", w[vk, vj])
+""")
+    assert isinstance(func, PrimFunc) and compared(func) == 1
 
 
 @pytest.mark.parametrize("start", ["0", "2.5"])
