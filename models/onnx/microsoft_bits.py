@@ -55,7 +55,7 @@ def _matmul(p: Parts) -> bool:
         shape = (rows, groups, 8 // bits, blob)
         given[0] = p.own("BytesOfBlocks", [0, scale], Type(shape, "int8"))
         given.insert(1, scale)
-        p.own("MatMulOfBytes", given, result, 0, bits=bits)
+        p.own("MatMulOfBlocks", given, result, 0, bits=bits)
     else:
         p.own("MatMulOfBits", given, result, 0, bits=bits, block=block)
     return True

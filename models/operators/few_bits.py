@@ -197,5 +197,5 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     (OWN_DOMAIN, "MatMulOfBits"): _product,
     (OWN_DOMAIN, "ScalesOfBlocks"): _scales,
     (OWN_DOMAIN, "BytesOfBlocks"): _bytes,
-    (OWN_DOMAIN, "MatMulOfBytes"): _product_of_bytes,
+    (OWN_DOMAIN, "MatMulOfBlocks"): _product_of_bytes,
 }

@@ -22,6 +22,7 @@ from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.network import Operator
 from stridesmith.models.onnx import read
+from stridesmith.models.operators import BUILDERS, FAMILIES
 from stridesmith.models.operators.few_bits import most_rows
 from stridesmith.space.design.space import generate
 
@@ -176,6 +177,11 @@ def test_halves_are_multiplied_in_float32() -> None:
     wanted = a.astype(float) @ (q * scale.astype(float)[..., None]).reshape(8, 32).T
     assert found.dtype == np.float16
     np.testing.assert_allclose(found.astype(float), wanted, rtol=2e-3, atol=1e-2)
+
+
+def test_no_operator_has_two_builders() -> None:
+    """The table of all families would have the last one, without a word."""
+    assert len(BUILDERS) == sum(len(family.BUILDERS) for family in FAMILIES)
 
 
 def _program(network: Any) -> PrimFunc:

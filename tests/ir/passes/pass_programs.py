@@ -119,7 +119,9 @@ class Maker:
         if kind <= 2:
             index = const(self.number(0, SIZE - 1))
             step = Store(S, (index,), Binary("+", S[index], const(1, "int32")))
-            cond = Binary("<", S[index], const(self.number(-1, 4), "int32"))
+            # From the other end of its type the number would take very long to come here.
+            is_near = Binary("<=", const(-SIZE, "int32"), S[index])
+            cond = Binary("and", is_near, Binary("<", S[index], const(self.number(-1, 4), "int32")))
             return While(cond, seq([self.store_elsewhere(S, index), step]))
         reads, writes = (self.region(self.pick(*own)) for own in ((A, B, C, S), WRITTEN))
         args = (Text("mix"), Pointer(reads.buffer), Pointer(writes.buffer))
