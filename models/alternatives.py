@@ -258,7 +258,9 @@ def _parameters(func: PrimFunc, anchor: Anchor, operand: Operand) -> Iterator[tu
         (store,) = block_stores(block)
         reads = {n.indices for n in walk(block.body) if isinstance(n, Load) and n.buffer == operand.buffer}
         (indices,) = reads
-        if store.buffer in func.params and set(indices) <= set(store.indices):
+        # A result with a dimension more, of one point, has no layout that is told by those of the sum.
+        is_whole = len(indices) == len(store.indices) and set(indices) == set(store.indices)
+        if store.buffer in func.params and is_whole:
             yield store.buffer.name, tuple(store.indices.index(i) for i in indices)
     elif operand.source == "stage":
         (store,) = block_stores(find_block(func, operand.producer))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from network_maker import Maker, computed, drawn
 
+from stridesmith import configs
 from stridesmith.backends.devices import discover
 from stridesmith.ir.layout.layout import Layout
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models import layout_search, tuning
-from stridesmith.models.alternatives import alternatives, whole_rows
+from stridesmith.models.alternatives import alternatives, wanted_by, whole_rows
 from stridesmith.models.chosen import Chosen, in_layouts
 from stridesmith.models.costs import Alternatives, CostTables
 from stridesmith.models.fusion import fused
@@ -179,3 +182,25 @@ def test_what_a_stage_reads_may_lie_as_the_stage_would_like() -> None:
     (node,) = network.nodes
     assert isinstance(node, Operator) and "exp" in str(leaf_blocks(node.func.body)[0].body)
     assert [k.label for k in alternatives(network, CPU)[x][:2]] == ["0123", "0231"]
+
+
+def test_a_result_with_a_dimension_more_leaves_its_order_open() -> None:
+    """Rows by weights, stored as rows of one point each: what the sum would like says nothing of three dimensions."""
+    func = parse("""
+@T.prim_func
+def f(a: T.Buffer((8, 64), "float32"), b: T.Buffer((64, 96), "float32"), y: T.Buffer((8, 1, 96), "float32")):
+    c = T.alloc_buffer((8, 96), "float32")
+    for i, j, k in T.grid(8, 96, 64):
+        with T.block("sum"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                c[vi, vj] = T.float32(0)
+            c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
+    for i, u, j in T.grid(8, 1, 96):
+        with T.block("finish"):
+            vi, vu, vj = T.axis.remap("SSS", [i, u, j])
+            y[vi, vu, vj] = T.max(c[vi, vj], T.float32(0))
+""")
+    assert isinstance(func, PrimFunc)
+    wanted = wanted_by(func, configs.target("cpu-avx512"))
+    assert wanted["b"].weight > 0 and not wanted["y"].layouts
