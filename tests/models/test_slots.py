@@ -196,10 +196,10 @@ def f(a: T.Buffer((8, 64), "float32"), b: T.Buffer((64, 96), "float32"), y: T.Bu
             with T.init():
                 c[vi, vj] = T.float32(0)
             c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
-    for i, u, j in T.grid(8, 1, 96):
+    for i, j in T.grid(8, 96):
         with T.block("finish"):
-            vi, vu, vj = T.axis.remap("SSS", [i, u, j])
-            y[vi, vu, vj] = T.max(c[vi, vj], T.float32(0))
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, 0, vj] = T.max(c[vi, vj], T.float32(0))
 """)
     assert isinstance(func, PrimFunc)
     wanted = wanted_by(func, configs.target("cpu-avx512"))
