@@ -52,7 +52,7 @@ class _Weights:
         site, at = self.site, self.first
         program.inputs([("w", site.shape(at))], site.dtype(at))
         program.inputs([("scale", site.shape(at + 1))], site.dtype(at + 1))
-        if site.has(at + 2):
+        if self.has_zero:
             program.inputs([("zero", site.shape(at + 1))], "float32")
         if site.has(at + 3):
             program.inputs([("bias", site.shape(at)[:1])], site.dtype(at + 3))
@@ -61,9 +61,13 @@ class _Weights:
     def scale(self, place: str) -> str:
         return _wide(f"scale[{place}]", self.site.dtype(self.first + 1))
 
+    @property
+    def has_zero(self) -> bool:
+        """Whether there are zero points; without any each is the middle of what the bits hold."""
+        return self.site.has(self.first + 2)
+
     def zero(self, place: str) -> str:
-        has_zero = self.site.has(self.first + 2)
-        return f"zero[{place}]" if has_zero else literal(float(1 << self.bits - 1), "float32")
+        return f"zero[{place}]" if self.has_zero else literal(float(1 << self.bits - 1), "float32")
 
     def integer(self, place: str, within: str) -> str:
         """The weight at a position of a block, as it is kept: of 4 bits a half of a byte, the lower one first."""
@@ -117,7 +121,7 @@ def _product_of_bytes(site: Site) -> Built:
     factors = "T.Cast('int32', a[vm, vg, vh, vk])", f"T.Cast('int32', {weight})"
     steps: list[AxisText] = [("h", halves, "R"), ("k", blob, "R")]
     part, own = _sums_of_blocks(program, (rows, groups, count), steps, factors, "int32")
-    if site.has(4):
+    if weights.has_zero:
         difference = f"T.Cast('float32', {part}) - {weights.zero('vn, vg')} * T.Cast('float32', {own})"
     else:
         difference = f"T.Cast('float32', {part} - {1 << weights.bits - 1} * {own})"
