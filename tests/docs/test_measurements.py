@@ -44,7 +44,14 @@ def test_races_after_searches_of_other_seconds_are_tables_of_their_own(
 def test_what_failed_in_a_race_is_in_its_table_and_in_no_mean(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ended without a kernel, wrong candidates, a comparison that did not run; the later row of two."""
     (row,) = module._rows("metaschedule.jsonl")[:1]
-    ours = {"latency_us": None, "trials": None, "seconds": None, "process_seconds": 300.0, "message": "x", "failed": {}}
+    ours: dict[str, Any] = {
+        "latency_us": None,
+        "trials": None,
+        "seconds": None,
+        "process_seconds": 300.0,
+        "message": "x",
+        "failed": {},
+    }
     none = {"ratio": None, "rounds": {}, "metaschedule": {"error": "killed"}, "checked": {"error": "killed"}}
     wrong = {"checked": 8, "wrong": 2, "broken": ["timed out"]}
     rows = [
