@@ -221,7 +221,7 @@ class Expected:
         for _ in range(2):
             moved = {n: a * (1 + MOVED * rng.uniform(-1, 1, a.shape)).astype(np.float32) for n, a in arrays.items()}
             for name, array in zip(graph.outputs, run(moved), strict=True):
-                moves[name] = max(moves[name], _apart(array, results[name]))
+                moves[name] = max(moves[name], apart(array, results[name]))
         return cls(arrays, results, moves)
 
     def differences(self, found: Mapping[str, Array]) -> list[str]:
@@ -231,12 +231,12 @@ class Expected:
             got, far = found[name], self.moves[name]
             if got.shape != wanted.shape:
                 told.append(f"{name} has the shape {got.shape}, not {wanted.shape}")
-            elif far < FAR and not (apart := _apart(got, wanted)) <= CLOSE + 30 * far:
-                told.append(f"{name} is {apart:.2g} of its largest number away")
+            elif far < FAR and not (off := apart(got, wanted)) <= CLOSE + 30 * far:
+                told.append(f"{name} is {off:.2g} of its largest number away")
         return told
 
 
-def _apart(a: Array, b: Array) -> float:
+def apart(a: Array, b: Array) -> float:
     """The largest difference of elements, as a share of the largest one."""
     return float(np.abs(a - b).max() / max(float(np.abs(b).max()), 1e-3))
 
