@@ -11,10 +11,11 @@ body hands its condition on, or has a constant for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, helper, numpy_helper
+from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 from ..network import Array
 from .graph import ModelGraph, ModelNode, constant_names, model_node, node_of, with_names
@@ -139,8 +140,7 @@ class _Writer:
     def _constants(self) -> Iterator[ModelNode]:
         """The weights of the body, which all iterations read."""
         for tensor in self.body.initializer:
-            yield model_node("Constant", "", self.shared[tensor.name], (), (self.shared[tensor.name],),
-                             [helper.make_attribute("value", tensor)])  # fmt: skip
+            yield _constant(self.shared[tensor.name], tensor)
 
     def _iteration(self, number: int, given: Sequence[str]) -> Any:
         """Yield the nodes of one iteration; returns the names of its results."""
@@ -184,6 +184,8 @@ class _Writer:
         yield model_node("Unsqueeze", "", target, (source, axes), (target,))
 
 
-def _constant(name: str, value: Array) -> ModelNode:
-    attribute = helper.make_attribute("value", numpy_helper.from_array(np.asarray(value)))
-    return model_node("Constant", "", name, (), (name,), [attribute])
+def _constant(name: str, value: Array | TensorProto) -> ModelNode:
+    """A constant, which has all types in the version 9 of the operators, whatever the model's is."""
+    tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value))
+    attribute = helper.make_attribute("value", tensor)
+    return replace(model_node("Constant", "", name, (), (name,), [attribute]), version=9)

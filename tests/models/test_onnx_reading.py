@@ -248,6 +248,31 @@ def test_endless_loops_are_not_run() -> None:
     assert "depends on the contents" in refusal(made, errors.ModelProblem)
 
 
+def test_a_loop_without_a_count_is_no_invalid_node() -> None:
+    """Its first input may be left out: what is said of one that goes on until a condition ends it is the true reason."""
+    body = helper.make_graph(
+        [node("Add", "v v", "w"), node("Less", "w most", "on")], "body",
+        [value("i", (), "int64"), value("c", (), "bool"), value("v", ())], 
+        [value("on", (), "bool"), value("w", ())],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["", "go", "x"], ["y"], body=body)
+    made = model([loop], {"x": ()}, {"go": np.array(True), "most": 20.0})
+    assert "the shape of `y`, which the node Loop (of `y`) computes, depends on" in refusal(made, errors.ModelProblem)
+
+
+def test_the_lengths_of_a_scan_of_rows_have_to_be_known() -> None:
+    """Else such a one, of version 8, is refused, since the reference knows only the newest version."""
+    body = helper.make_graph(
+        [node("Add", "s v", "t"), node("Identity", "t", "r")], "body",
+        [value("s", (3,)), value("v", (3,))], [value("t", (3,)), value("r", (3,))],
+    )  # fmt: skip
+    shapes = {"first": (2, 3), "x": (2, 4, 3)}
+    scan = node("Scan", "lengths first x", "last y", body=body, num_scan_inputs=1)
+    made = model([scan], shapes, outputs="last y", opset=8)
+    made.graph.input.append(value("lengths", (2,), "int64"))
+    assert "has no dimension of rows, which the tensors of its version 8 begin" in refusal(made, errors.ModelProblem)
+
+
 def calling(calls: dict[str, str]) -> onnx.ModelProto:
     """A model that calls `f0`; each function calls others in a row, of which there are the names."""
     made = model([helper.make_node("f0", ["x"], ["y"], domain="own")], {"x": (2, 3)})
