@@ -249,7 +249,7 @@ def test_endless_loops_are_not_run() -> None:
 
 
 def test_a_loop_without_a_count_is_no_invalid_node() -> None:
-    """Its first input may be left out: what is said of one that goes on until a condition ends it is the true reason."""
+    """Its first input may be left out: one that goes on until a condition ends it is refused for the true reason."""
     body = helper.make_graph(
         [node("Add", "v v", "w"), node("Less", "w most", "on")], "body",
         [value("i", (), "int64"), value("c", (), "bool"), value("v", ())], 

@@ -196,7 +196,7 @@ def _place(plan: Plan) -> None:
 
 
 def _mask_borders(plan: Plan) -> None:
-    """Mask the lanes of a sum that reads what is chosen along its vectors, computed in place: a border in front of taps.
+    """Mask the lanes of a sum that reads a border along its vectors, which is computed in place.
 
     Without masks a vector that meets the border runs lane by lane, and of a row of few vectors most do for some tap.
     """

@@ -90,7 +90,7 @@ def test_a_mask_needs_an_edge_that_cuts_a_vector() -> None:
 
 
 def test_lanes_of_a_border_that_is_computed_in_place_are_masked() -> None:
-    """Rows of one vector meet the border with most taps: no such vector runs lane by lane where masks have registers."""
+    """Rows of one vector meet the border with most taps: none runs lane by lane where masks have registers."""
     work = workload("depthwise_conv2d", c=5, h=6, w=16, kh=5, kw=5, pad=2)
     wide, narrow = (Target(kind="cpu", vector_bits=bits, registers=32, isa=isa)
                     for bits, isa in ((512, "avx512"), (256, "avx2")))  # fmt: skip
