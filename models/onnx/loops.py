@@ -30,7 +30,7 @@ def unrolled(node: ModelNode, graph: ModelGraph, known: Mapping[str, Array]) -> 
         return None
     body: GraphProto = node.values["body"]
     writer = _Writer(node, graph, body)
-    count = _loop_count(node, body, known) if node.op == "Loop" else writer.scan_count()
+    count = loop_count(node, body, known) if node.op == "Loop" else writer.scan_count()
     if not count or count * max(1, len(body.node)) > MOST_NODES or body.sparse_initializer:
         return None
     return list(writer.loop(count) if node.op == "Loop" else writer.scan(count))
@@ -41,7 +41,7 @@ def mapped(node: ModelNode, graph: ModelGraph, lists: MutableMapping[str, list[s
     return list(_Writer(node, graph, node.values["body"]).each(lists))
 
 
-def _loop_count(node: ModelNode, body: GraphProto, known: Mapping[str, Array]) -> int:
+def loop_count(node: ModelNode, body: GraphProto, known: Mapping[str, Array]) -> int:
     """The iterations of a Loop; 0 where they are not known."""
     limit, condition = (node.inputs[at] if at < len(node.inputs) else "" for at in (0, 1))
     if limit not in known or (condition and (condition not in known or not bool(known[condition].reshape(-1)[0]))):
