@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..backends.host_load import too_many
 from ..errors import UsageError
 from ..files import doing
 from ..ir.deadline import OutOfTime, until
@@ -203,6 +204,8 @@ def _network(options: Options, target: Target, output: Output, tuning: bool = Fa
     from ..models.network import REFERENCE
 
     output.line(f"stridesmith: reading {options.model}")
+    if not tuning and target.kind == "cpu":  # a search says it itself
+        output.notes([note for note in [too_many(target.threads)] if note])
     how = Reading(
         inputs_of(options.input), options.winograd, options.precision or "float32", options.fallback or REFERENCE
     )
