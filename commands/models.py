@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..backends.host_load import too_many
 from ..errors import UsageError
-from ..files import doing
+from ..files import doing, refuse_other
 from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
@@ -381,6 +381,7 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write outputs: into one `.npz` file, else as NAME.npy into a folder."""
     import numpy as np
 
+    refuse_other(path, "outputs", *(f"{name}.npy".encode() for name in arrays))
     with doing(f"write the outputs to {path}"):
         if path.suffix == ".npz":
             with path.open("wb") as file:
