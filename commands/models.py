@@ -388,8 +388,11 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
                 np.savez(file, **arrays)
             return
         path.mkdir(parents=True, exist_ok=True)
-        for name, array in arrays.items():
-            np.save(path / f"{name.replace('/', '_')}.npy", array)
+        files = {path / f"{name.replace('/', '_')}.npy": array for name, array in arrays.items()}
+        for file in files:
+            refuse_other(file, "outputs", b"\x93NUMPY")
+        for file, array in files.items():
+            np.save(file, array)
 
 
 def _range(array: Any) -> str:
