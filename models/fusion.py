@@ -31,7 +31,7 @@ from typing import TypeAlias
 
 from ..errors import ProgramError
 from ..ir.caches import cached
-from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const, reads_memory
+from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const, reads_memory, substitute
 from ..ir.node import children, remembered, transform, walk
 from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
@@ -265,7 +265,8 @@ def tidied(func: PrimFunc) -> PrimFunc:
     """
     if steps_of(func):
         return func
-    schedule = Schedule(transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node))
+    written = transform(func, lambda node: _without_idle_iterators(node) if isinstance(node, Block) else node)
+    schedule = Schedule(_at_unit_iterators(written))
     while True:
         inline_chains(schedule)
         cheap = next(_repeated(schedule.func), None)
@@ -279,12 +280,34 @@ def tidied(func: PrimFunc) -> PrimFunc:
         except ProgramError:
             continue
         schedule = aligned
-    return schedule.func
+    return _at_unit_iterators(schedule.func)
+
+
+def _without_idle_iterators(block: Block) -> Block:
+    """The block without iterators of one value along which its store does not move: they are 0.
+
+    An element-wise block is one again, though it went along dimensions of one point of what it reads.
+    """
+    if block.reduce or block.init is not None or not isinstance(block.body, Store):
+        return block
+    used = {n for index in block.body.indices for n in walk(index) if isinstance(n, Var)}
+    idle = {
+        item.var: ZERO for item in block.iters if item.extent == 1 and item.kind == "spatial" and item.var not in used
+    }
+    if not idle or len(idle) == len(block.iters):
+        return block
+    left = tuple(item for item in block.iters if item.var not in idle)
+    return replace(block, iters=left, body=substitute(block.body, idle), predicate=substitute(block.predicate, idle))
+
+
+def _at_unit_iterators(func: PrimFunc) -> PrimFunc:
+    """``a[0, v1]`` -> ``a[v0, v1]``, where v0 has one value: what computes elements reads at all of its iterators."""
+    made: PrimFunc = transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node)
+    return made
 
 
 def _with_unit_iterators(block: Block) -> Block:
-    """``a[0, v1]`` -> ``a[v0, v1]``, where v0 has one value: an element-wise block reads at all of its iterators."""
-    if not is_elementwise(block):
+    if block.reduce or block.init is not None or not isinstance(block.body, Store):
         return block
     single = [i.var for i in block.iters if i.extent == 1]
 
