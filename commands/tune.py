@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSchedule, UsageError
 from ..files import small_text
+from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.task import Task
 from ..space.workloads.taking import LARGEST_SCRIPT
@@ -138,9 +139,12 @@ def _schedule(path: str, entry: Entry) -> Schedule:
 
     text = small_text(Path(path), "the schedule", LARGEST_SCRIPT)
     try:
-        schedule = Trace.from_script(text).replay(entry.work.func)
+        trace = Trace.from_script(text)
+        schedule = trace.replay(entry.work.func)
     except ScheduleError as error:
         raise UsageError(f"--from {path}: {error}") from None
+    if not trace.instructions:
+        raise UsageError(f"--from {path} has no step; it takes lines as `{COMMAND} show --trace` prints them")
     schedule.subject = entry.work
     return schedule
 
@@ -184,6 +188,9 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     if output.is_json:
         return
     run, busy = f" of run {done['run']}" if done.get("run") else "", done.get("busy") or 0.0
+    machine = [f"others kept {busy:.1f} processors busy as the run began"] if busy > MUCH_BUSY else []
+    if done.get("cores") and done["threads"] > done["cores"]:
+        machine.append(f"{done['threads']} threads on {done['cores']} cores, where they wait for each other")
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
     untuned = "not measured"
     if done.get("baseline_us"):
@@ -201,7 +208,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
         ("roofline", roofline(done)),
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
-        *([("machine", f"others kept {busy:.1f} processors busy as the run began")] if busy > MUCH_BUSY else []),
+        *([("machine", "; ".join(machine))] if machine else []),
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
         ("time", activities(done["activities"])),
         ("failures", failed),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
+from stridesmith.backends import cpu_topology
 from stridesmith.backends.devices import discover
 from stridesmith.backends.host_load import Load
 from stridesmith.cli import main
@@ -42,6 +43,15 @@ def mine(moves: bool = False) -> ss.Schedule:
     sch.split("j", [None, 8])
     sch.vectorize("j_1")
     return sch
+
+
+def test_the_time_of_more_threads_than_cores_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the figure, as what else kept the machine busy; nothing where each thread has a core."""
+    monkeypatch.setattr(cpu_topology, "usable_threads", lambda: 1)
+    crowded = ss.build(mine(), ss.Target("cpu", threads=2))
+    told = "2 threads were asked for, where this process may use 1 cores"
+    assert told in repr(crowded.time(seconds=0.01))
+    assert told not in repr(ss.build(mine(), ONE).time(seconds=0.01))
 
 
 def test_a_schedule_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Any) -> None:
@@ -184,6 +194,7 @@ def test_the_program_as_it_is_written_is_shown(capsys: pytest.CaptureFixture[str
         ("sch.split(loop='nowhere', factors=[None, 8])", "nowhere"),
         ("import os", "calls such as"),
         ("sch.split(", "line 1"),
+        ("# nothing yet", "has no step; it takes lines as `stridesmith show --trace` prints them"),
     ],
 )
 def test_a_file_that_is_no_schedule(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +204,14 @@ def test_a_file_that_is_no_schedule(text: str, words: str, tmp_path: Path, capsy
     for more in (["--trials", "1"], ["--dry-run"]):
         assert main(["--workload", "matmul", "--shape", "m=24,n=32,k=16", "--from", str(path), *more]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_database_that_is_only_read_takes_no_schedule(tmp_path: Path) -> None:
+    """Said before anything is measured."""
+    ss.Database(tmp_path / "x.db").close()
+    database = ss.Database(tmp_path / "x.db", read_only=True)
+    with database, pytest.raises(ss.StridesmithError, match="for reading only"):
+        database.add(mine(), ONE)
 
 
 class Foreign:
