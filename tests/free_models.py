@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.numbers import boundary_dtype
-from stridesmith.models.ranges.network import RangedNetwork
+from stridesmith.models.ranges.network import RangedNetwork, valued
 
 Array: TypeAlias = NDArray[Any]
 Point: TypeAlias = Mapping[str, int]
@@ -198,7 +198,9 @@ def computed(network: RangedNetwork, point: Point, arrays: Mapping[str, Array]) 
         if node.func is None:
             results = [values[node.inputs[0]].reshape(results[0].shape)]
         else:
-            interpret(node.func, *(values[name] for name in node.inputs), *results)
+            arrays_of = [*(values[name] for name in node.inputs), *results]
+            own = [valued(shape, point) for shape in node.shapes] or [array.shape for array in arrays_of]
+            interpret(node.func, *(array.reshape(shape) for array, shape in zip(arrays_of, own, strict=True)))
         values.update(zip(node.outputs, results, strict=True))
     return {name: values[name] for name in network.outputs}
 
