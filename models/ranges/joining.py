@@ -100,6 +100,8 @@ def _joined_once(funcs: tuple[PrimFunc, ...]) -> Iterator[tuple[tuple[PrimFunc, 
         return
     if not all(isinstance(stmt, Assume | Block | For | If | Seq | Store) for stmt in walk_stmts(first.body)):
         return
+    if len({tuple(len(block.iters) for block in leaf_blocks(func.body)) for func in funcs}) > 1:
+        return  # another program for some shapes
     for place, block in enumerate(leaf_blocks(first.body)):
         own = [leaf_blocks(func.body)[place] for func in funcs]
         for high, low in ((a, b) for a in range(len(block.iters)) for b in range(len(block.iters)) if a != b):
