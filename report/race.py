@@ -163,7 +163,6 @@ def notes_of(load: Load | None, waited: Mapping[str, float]) -> Iterator[str]:
 
 def _made(name: str, entry: Any, target: str | Target, interface: Mapping[str, str] | None) -> Any:
     """A kernel, or a function that is called as it is.  Raises TypeError for what is neither."""
-    from ..ir.script.programs import is_text
     from ..ir.stmt import Module, PrimFunc
     from ..space.schedule import Schedule
     from ..space.workloads import Workload
@@ -172,7 +171,7 @@ def _made(name: str, entry: Any, target: str | Target, interface: Mapping[str, s
         return entry
     if isinstance(entry, Record):
         return from_record(entry)
-    if isinstance(entry, Schedule | Module | PrimFunc | Workload) or (isinstance(entry, str) and is_text(entry)):
+    if isinstance(entry, Schedule | Module | PrimFunc | Workload | str):
         return build(entry, target, interface)
     if callable(entry):
         return entry

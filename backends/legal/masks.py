@@ -11,6 +11,7 @@
     if_then_else(c, A[r], e)       ->  masked_load(c, A[r], e)                    where e reads nothing
     if_then_else(c, e, f)          ->  let m = c in select(m, e under m, f under not m)
     if_then_else(s, A[i], 0.5)     ->  masked_load(s, A[i], 0.5)                  one condition, and a constant
+    if_then_else(c, f32(A[i]), 1)  ->  f32(if_then_else(c, A[i], 1))              what has the number in few bits, too
     if_then_else(s, e, f)          ->  select(s, e, f)                            where neither can fail
 
 Here `c` is a vector of conditions, and `r` are indices of as many lanes; under another mask, `m` is the conjunction of
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
+import numpy as np
+
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import as_ramp
@@ -32,6 +35,7 @@ from ...ir.expr import (
     Broadcast,
     Buffer,
     Call,
+    Cast,
     Const,
     Expr,
     LetExpr,
@@ -48,6 +52,7 @@ from ...ir.expr import (
 )
 from ...ir.functions import MASKED_LOAD
 from ...ir.node import Node, children, rebuild, remembered
+from ...ir.numbers import convert
 from ...ir.stmt import Allocate, For, If, Let, Stmt, Store, names_below, seq
 from ...ir.target import Target
 
@@ -171,6 +176,11 @@ class _Masks:
 
     def _conditional(self, expr: Call, at: _Place) -> Expr:
         a, b = expr.args[1:]
+        narrow = _before_conversion(a, b)
+        if narrow is not None:
+            assert isinstance(a, Cast)
+            inside = Call(expr.name, (expr.args[0], a.a, narrow), a.a.dtype)
+            return Cast(a.dtype, self._conditional(inside, at))
         cond = self.expr(expr.args[0], at)
         if dtypes.lanes(cond.dtype) == 1:
             args = cond, self.expr(a, at), self.expr(b, at)
@@ -193,6 +203,25 @@ class _Masks:
         for var, value in reversed(bound):
             result = LetExpr(var, value, result)
         return result
+
+
+def _before_conversion(a: Expr, b: Expr) -> Expr | None:
+    """The constant that becomes `b` where it is converted as what is loaded for `a` is; None where there is none."""
+    other = b.value if isinstance(b, Broadcast) else b
+    if not isinstance(a, Cast) or not isinstance(other, Const):
+        return None
+    loaded: Expr = a
+    while isinstance(loaded, Cast):
+        loaded = loaded.a
+    wide, few = dtypes.element(a.dtype), dtypes.element(a.a.dtype)
+    if not isinstance(loaded, Load) or dtypes.is_bool(few):
+        return None
+    found = np.asarray(convert(wide, few, other.value)).item()
+    back = convert(few, wide, found)
+    if back != other.value or np.signbit(back) != np.signbit(other.value):
+        return None
+    narrow = Const(found, few)
+    return Broadcast(narrow, dtypes.lanes(a.dtype)) if dtypes.lanes(a.dtype) > 1 else narrow
 
 
 def _is_one_access(a: Expr, b: Expr) -> bool:

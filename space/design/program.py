@@ -229,7 +229,7 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     if not is_flat(func):
         return ()
     blocks = leaf_blocks(func.body)
-    epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
+    epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b, blocks)] if e}
     taken = set(epilogues.values())
     main = [b for b in blocks if b.name not in taken and not _is_producer(func, b) and block_stores(b)]
     main = [b for b in main if read_buffers(b.body)] or main  # what only fills, as padding is filled, is no work
@@ -303,8 +303,12 @@ def _is_producer(func: PrimFunc, block: Block) -> bool:
     return len(readers) == 1 and bool(readers[0].reduce)
 
 
-def _epilogue(func: PrimFunc, block: Block) -> str:
-    """The block that is the only reader of a reduction's result, at its iterators, wherever it stores."""
+def _epilogue(func: PrimFunc, block: Block, blocks: Sequence[Block]) -> str:
+    """The block that is the only reader of a reduction's result, at its iterators, wherever it stores.
+
+    Of `blocks`, those of the function in program order, none in between writes what that one reads: of several sums
+    that one block takes, as a product and its gate, it goes with the last.
+    """
     buffer = block_stores(block)[0].buffer
     if buffer in func.params or producers(func, buffer) != (block,):
         return ""
@@ -317,6 +321,10 @@ def _epilogue(func: PrimFunc, block: Block) -> str:
     found = {n.indices for n in walk(reader.body) if isinstance(n, Load) and n.buffer == buffer}
     spatial = {i.var for i in reader.iters}
     if len(found) != 1:
+        return ""
+    read = read_buffers(reader.body)
+    between = blocks[blocks.index(block) + 1 : blocks.index(reader)]
+    if any(store.buffer in read for other in between for store in block_stores(other)):
         return ""
     (indices,) = found
     plain = [i for i in indices if isinstance(i, Var)]

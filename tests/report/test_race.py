@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,17 @@ def test_kernels_schedules_and_functions_take_turns(monkeypatch: pytest.MonkeyPa
     assert [each.name for each in found] == ["mine", "program", "slow"]
     assert found["slow"].ratio > 10 and found["slow"].latency_us > 900
     assert all(given[0] is a and given[1] is b for given in called)
+
+
+def test_an_entry_may_be_named_as_in_other_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the file of a script, or its text, as `ss.build` and `ss.load` take them; what names nothing is said."""
+    monkeypatch.setattr(module, "RACES", 2)
+    file = tmp_path / "mine.py"
+    file.write_text(WORK.func.script(), encoding="utf-8")
+    found = race({"work": WORK, "file": str(file), "text": WORK.func.script()}, seconds=0.1)
+    assert [each.name for each in found] == ["work", "file", "text"]
+    with pytest.raises(ss.UsageError, match="nosuch"):
+        race({"work": WORK, "b": "nosuch"})
 
 
 @pytest.mark.parametrize(

@@ -240,3 +240,28 @@ def f(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
 """)
     assert isinstance(func, PrimFunc)
     agree(lowered_for(func, DEVICES[name]), DEVICES[name], arguments(func))
+
+
+@pytest.mark.parametrize(
+    ("few", "wide", "constant", "is_held"),
+    [
+        ("bfloat16", "float32", 'T.float32("-inf")', True), ("bfloat16", "float32", "T.float32(0.0)", True),
+        ("uint8", "int32", "T.int32(128)", True), ("int8", "float32", "T.float32(-5.0)", True),
+        ("bfloat16", "float32", "T.float32(0.1)", False), ("uint8", "int32", "T.int32(-1)", False),
+        ("int8", "float32", "T.float32(-0.0)", False), ("int8", "float32", "T.float32(2.5)", False),
+    ],
+)  # fmt: skip
+def test_a_border_of_few_bits_is_read_before_it_is_converted(few: str, wide: str, constant: str, is_held: bool) -> None:
+    """One condition for a vector takes no branch where its constant is a number of the type in memory, too."""
+    func = func_of(f"""
+@T.prim_func
+def f(A: T.Buffer((6, 16), "{few}"), B: T.Buffer((8, 16), "{wide}")):
+    for i in range(8):
+        for v in T.vectorized(16):
+            B[i, v] = T.if_then_else(1 <= i and i < 7, T.Cast("{wide}", A[i - 1, v]), {constant})
+""")
+    target = MACHINES["avx512"]
+    lowered = lowered_for(func, target)
+    assert nodes(lowered)["if_then_else"] == 1
+    assert nodes(legal(lowered, target))[MASKED_LOAD] == is_held
+    agree(lowered, target, arguments(func))
