@@ -5,28 +5,44 @@ As `errors`, `forks`, `invocation` and `version`, a module at the root that ever
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import StorageError, StridesmithError, UsageError
+from .invocation import COMMAND
 
 DATABASE = b"SQLite format 3\0"
 """What a database of SQLite begins with."""
 
 
-def refuse_database(path: Path, what: str) -> None:
-    """Raise StorageError where `what` is to be written and a database stands, whose records would be lost."""
+def is_database(path: Path) -> bool:
+    """Whether a file that can be read is a database, or empty, as a new one is."""
+    with doing(f"read {path}"), path.open("rb") as file:
+        return file.read(len(DATABASE)) in (DATABASE, b"")
+
+
+def refuse_other(path: Path, what: str, *marks: bytes) -> None:
+    """Raise StorageError where `what` is to be written and a file stands that it did not write.
+
+    What it wrote has one of the `marks` in it.  An empty file may be replaced, and what is no file is written to.
+    """
     try:
-        if not path.is_file():  # a pipe would wait for who writes
+        if not path.is_file() or not path.stat().st_size:  # a pipe would wait for who writes
             return
-        with path.open("rb") as file:
-            begins = file.read(len(DATABASE))
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            is_database = data[: len(DATABASE)] == DATABASE
+            if not is_database and any(data.find(mark) >= 0 for mark in marks):
+                return
     except (OSError, ValueError):
         return
-    if begins == DATABASE:
+    if is_database:
         raise StorageError(f"{path} is a database, whose records {what} would replace: give another file")
+    raise StorageError(
+        f"{path} is there already, and not as `{COMMAND}` writes {what}: give another file, or move it away first"
+    )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..invocation import COMMAND
 from . import cpu_topology
 
 PROC, CPUS = Path("/proc"), Path("/sys/devices/system/cpu")
@@ -50,6 +51,26 @@ class Load:
         """The same as a sentence to stand beside what was measured meanwhile; empty on a quiet machine."""
         told = self.told
         return f"{told}: what was measured took longer, and says less, than on a quiet machine" if told else ""
+
+
+def too_many(threads: int) -> str:
+    """That so many threads have not a core each, as a sentence; empty where they have."""
+    usable = cpu_topology.usable_threads()
+    if threads <= usable:
+        return ""
+    return (
+        f"{threads} threads were asked for, where this process may use {usable} cores: threads of one core wait for "
+        "each other"
+    )
+
+
+def notes(load: Load | None, threads: int) -> list[str]:
+    """What makes times of this machine slower, or less certain, than they need to be, said before they are taken."""
+    busy = "" if load is None or not load.told else (
+        f"{load.told}: what is measured now takes longer, and says less, than on a quiet machine; `{COMMAND} doctor` "
+        "looks again"
+    )  # fmt: skip
+    return [note for note in (busy, too_many(threads)) if note]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from stridesmith.models.network import Network
 
 LARGEST_OPERATORS = 12
+DRAWS = 4
+"""Draws of the inputs over which the error of a network in few bits is told."""
 QUANTISED = "_int8"
 """At the end of the name of a network's file after ONNX Runtime's quantiser (`networks.py`)."""
 
@@ -152,6 +154,7 @@ def race(path: Path, network: Network, db: Path, arguments: argparse.Namespace) 
     inputs = {name: (list(network.tensors[name].shape), network.tensors[name].dtype) for name in network.inputs}
     job = {"op": "prepare", "model": str(path.resolve()), "inputs": inputs, "db": str(db),
            "eager": getattr(arguments, "eager", False), "precision": getattr(arguments, "precision", "")}  # fmt: skip
+    job["draws"] = DRAWS if job["precision"] else 1
     exact = exact_of(path, job, arguments)
     busy = wait_for_quiet(arguments.patience)
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)

@@ -9,12 +9,14 @@ number, or huge; where its definition leaves open what comes out (integers divid
 hold); and where ONNX Runtime computes something else for a reason that `onnx_differences.py` has.  All tensors that
 nothing reads are outputs.
 
-Small differences may become whole ones on their way, in Floor, ArgMax or Cast: the graph is run again with inputs and
-all results of nodes multiplied by what differs from 1 by a rounding or two, and how far outputs move is added to how
-far ours may be away.  Where that is far, the element tells nothing and is counted.  Every `--compiled`-th graph is
-compiled, too.  What differs from ONNX Runtime and not from the reference implementation is printed as ODD, with the
-operators before it; what differs from both, or where the reference cannot run the graph, as WRONG, which makes the
-exit code 1.  With `--done` what came of each graph is a line of that file, and those that it has are not run again.
+Small differences may become whole ones on their way, in Floor, ArgMax or Cast: the graph is run again with inputs,
+operands and all results of nodes multiplied by what differs from 1 by a rounding or two, each element by another
+number, and how far outputs move is added to how far ours may be away; so is how far they are from what the nodes gave
+when they were run alone, each rounded to its type.  Where outputs move far, the element tells nothing and is counted.
+Every `--compiled`-th graph is compiled, too.  What differs from ONNX Runtime and not from the reference implementation
+is printed as ODD, with the operators before it; what differs from both, or where the reference cannot run the graph, as
+WRONG, which makes the exit code 1.  With `--done` what came of each graph is a line of that file, and those that it
+has are not run again.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ class Drawn:
     opset: int
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     values: dict[str, Array] = field(default_factory=dict)
+    operands: dict[str, Array] = field(default_factory=dict)
+    """What was brought to the shape of an operand, equal elements often, which rounding moves apart."""
     inputs: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
@@ -121,6 +125,7 @@ class Drawn:
             return False
         self.values.update(new)
         self.values.update(zip(outputs, found, strict=True))
+        self.operands.update((name, known[name]) for name in brought)
         self.nodes += nodes
         self.constants += fixed
         self.inputs += [name for name in new if name not in fixed]
@@ -213,9 +218,9 @@ class Drawn:
             made.CopyFrom(node)
             nodes.append(made)
             for at, name in enumerate(node.output):
-                if name in self.values and self.values[name].dtype.name in MOVED:
+                array = self.values.get(name, self.operands.get(name))
+                if array is not None and array.dtype.name in MOVED:
                     made.output[at], factor = f"{name}_still", f"{name}_factor"
-                    array = self.values[name]
                     values[factor] = apart(array.dtype.name, array.shape)
                     factors.append(factor)
                     added = f"{name}_moved" if node.op_type in (*SUMS, *OFFSET, "Erf") else name
@@ -336,7 +341,7 @@ def outcome(graph: Drawn, compiles: bool) -> Outcome:
     result = Outcome(len(graph.nodes), kind)
     # ONNX Runtime infers other shapes than it computes of a few pools: then nothing is known of how far results move.
     tried = [session(*graph.moved(number)) for number in range(2)]
-    others = [one for one in tried if one is not None] or [theirs]
+    others = [*(one for one in tried if one is not None), [graph.values[name] for name in graph.outputs]]
     spread = [
         max((_apart(other[at], one) for other in others), key=lambda a: float(a.max(initial=0)))
         for at, one in enumerate(theirs)

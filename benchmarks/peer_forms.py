@@ -19,10 +19,14 @@ SLOPE, TOP = 0.01, 6.0  # of leaky_relu and clip
 
 @dataclass
 class Forms:
-    """What one library does a workload with: calls by name, each giving its result; and why others are not there."""
+    """What one library does a workload with: calls by name, each giving its result; and why others are not there.
+
+    `given` are arrays, by name, whose memory the calls read, so that other numbers may be put into it.
+    """
 
     calls: dict[str, Call] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    given: dict[str, np.ndarray] = field(default_factory=dict)
 
     def attempt(self, name: str, make: Callable[[], Call]) -> None:
         """Add the form that `make` gives if it can be made and called."""

@@ -12,9 +12,9 @@ import numpy as np
 from peer_forms import Forms, Job
 
 
-def inputs_of(job: Job) -> dict[str, np.ndarray]:
-    """Normal numbers for each input, by name; small integers where the model takes integers."""
-    rng = np.random.default_rng(7)
+def inputs_of(job: Job, draw: int = 0) -> dict[str, np.ndarray]:
+    """Normal numbers for each input, by name, others in each draw; small integers where the model takes integers."""
+    rng = np.random.default_rng(7 + draw)
     found = {}
     for name, (shape, dtype) in job["inputs"].items():
         values = rng.standard_normal(shape) if np.dtype(dtype).kind == "f" else rng.integers(0, 2, shape)
@@ -33,7 +33,7 @@ def stridesmith_model(job: Job, threads: int) -> Forms:
     arrays = tuple(given[tensor.name] for tensor in model.inputs)
     out = model(*arrays)
     out = out if isinstance(out, tuple) else (out,)
-    return Forms({"model": lambda: model(*arrays, out=out)})
+    return Forms({"model": lambda: model(*arrays, out=out)}, given=given)
 
 
 def onnxruntime_model(job: Job, threads: int) -> Forms:
@@ -60,7 +60,7 @@ def onnxruntime_model(job: Job, threads: int) -> Forms:
         assert given and bound and found  # whose memory the session uses, and does not keep
         return results
 
-    return Forms({"session": run})
+    return Forms({"session": run}, given=given)
 
 
 def openvino_model(job: Job, threads: int) -> Forms:
@@ -82,7 +82,7 @@ def openvino_model(job: Job, threads: int) -> Forms:
         request.infer()
         return [request.get_output_tensor(0).data]
 
-    return Forms({"request": run})
+    return Forms({"request": run}, given=given)
 
 
 def torch_model(job: Job, threads: int) -> Forms:
@@ -99,7 +99,8 @@ def torch_model(job: Job, threads: int) -> Forms:
     torch.set_num_threads(threads)
     inductor.freezing = True
     narrow = job["precision"] == "bfloat16"
-    given = {name: torch.from_numpy(array) for name, array in inputs_of(job).items()}
+    arrays = inputs_of(job)
+    given = {name: torch.from_numpy(array) for name, array in arrays.items()}
     if is_of_bytes(model := onnx.load(job["model"])):
         with torch.inference_mode():
             return byte_forms(model, *given.values())
@@ -116,7 +117,7 @@ def torch_model(job: Job, threads: int) -> Forms:
 
         return run
 
-    forms = Forms({"eager": form(module)})
+    forms = Forms({"eager": form(module)}, given=arrays)
     if job.get("eager"):  # as of layers that Dynamo leaves as they are
         return forms
     try:

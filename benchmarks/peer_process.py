@@ -25,7 +25,7 @@ import numpy as np
 from peer_clblast import clblast_forms
 from peer_forms import Call, Forms, Job, arrays
 from peer_metaschedule import metaschedule_forms
-from peer_models import MODEL_FORMS
+from peer_models import MODEL_FORMS, inputs_of
 from peer_numpy import numpy_forms
 from peer_onnxruntime import onnxruntime_forms
 from peer_torch import torch_forms
@@ -105,6 +105,20 @@ def elements(result: Any) -> list[float]:
     return [float(v) for v in (*some, np.abs(flat).max())]
 
 
+def results_of(forms: Forms, job: Job) -> dict[str, list[float]]:
+    """Elements of the result of each form; of a network in few bits, `draws` of them, of that many draws of its inputs.
+
+    How far roundings take a result is luck: over six draws, ShuffleNet's error in bfloat16 was 0.4 to 1.0 %.
+    """
+    found = {name: elements(call()) for name, call in forms.calls.items()}
+    for draw in range(1, job.get("draws", 1)):
+        for name, values in inputs_of(job, draw).items():
+            forms.given[name][...] = values
+        for name, call in forms.calls.items():
+            found[name] += elements(call())
+    return found
+
+
 def timed(call: Call, seconds: float) -> list[float]:
     """Seconds of single calls for about `seconds`, at least three, after some that wake threads and fill caches."""
     result: list[float] = []
@@ -129,8 +143,7 @@ def main(library: str, threads: int) -> None:
         try:
             if job["op"] == "prepare":
                 forms = forms_of(library, job, threads)
-                results = {name: elements(call()) for name, call in forms.calls.items()}
-                answer: dict[str, Any] = {"forms": results, "missing": forms.missing}
+                answer: dict[str, Any] = {"forms": results_of(forms, job), "missing": forms.missing}
             else:
                 answer = {"samples": timed(forms.calls[job["form"]], job["seconds"])}
         except Exception as error:  # a peer that cannot do a workload is named, not fatal

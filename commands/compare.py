@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, StridesmithError, UsageError, WrongResult
-from ..files import at_home
+from ..files import at_home, is_database
 from ..invocation import COMMAND
 from ..search.records.log import read_log
 from .lookup import reading
@@ -20,7 +20,6 @@ WORDS = {
     "faster": "faster", "slower": "slower", "same": "the same",
     "unclear": "unclear",
 }  # fmt: skip
-LOGS = (".jsonl", ".json", ".log")
 MOST_NAMED = 8  # in a message, a choice
 
 
@@ -68,7 +67,7 @@ def _source(text: str, db: str | None, output: Output) -> Source:
     from ..report.compare import Source, best_of, key_of
 
     if "://" in text or at_home(text).is_file():
-        if Path(text).suffix in LOGS and "://" not in text:
+        if "://" not in text and not is_database(at_home(text)):
             return Source(text, best_of(_logged(at_home(text), output)))
         with reading(text, output) as database:
             return Source(text, {key_of(record): record for record in database.winners()}, database.runs())
@@ -101,13 +100,18 @@ def _not_one(text: str, name: str, names: list[str], runs: list[str], records: l
 
 
 def _logged(path: Path, output: Output) -> list[Record]:
-    good: list[Record] = []
-    for item in read_log(path):
-        if isinstance(item, BadRecord):
-            output.event({"event": "note", "message": str(item)})
-            output.prose(f"note: {item}")
-        else:
-            good.append(item)
+    """The records of a log; its other lines are told where it has records.  Raises UsageError where it has none."""
+    found = [*read_log(path)]
+    good = [item for item in found if not isinstance(item, BadRecord)]
+    bad = [item for item in found if isinstance(item, BadRecord)]
+    if not good:
+        raise UsageError(
+            f"{path} is neither a database nor a log with records; `{COMMAND} compare` takes databases, what "
+            f"`{COMMAND} export` writes, URLs of databases, and runs and records of the database of --db"
+        )
+    for line in bad:
+        output.event({"event": "note", "message": str(line)})
+        output.prose(f"note: {line}")
     return good
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..backends.host_load import too_many
 from ..errors import UsageError
-from ..files import doing
+from ..files import doing, refuse_other
 from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
@@ -203,6 +204,8 @@ def _network(options: Options, target: Target, output: Output, tuning: bool = Fa
     from ..models.network import REFERENCE
 
     output.line(f"stridesmith: reading {options.model}")
+    if not tuning and target.kind == "cpu":  # a search says it itself
+        output.notes([note for note in [too_many(target.threads)] if note])
     how = Reading(
         inputs_of(options.input), options.winograd, options.precision or "float32", options.fallback or REFERENCE
     )
@@ -378,14 +381,18 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write outputs: into one `.npz` file, else as NAME.npy into a folder."""
     import numpy as np
 
+    refuse_other(path, "outputs", *(f"{name}.npy".encode() for name in arrays))
     with doing(f"write the outputs to {path}"):
         if path.suffix == ".npz":
             with path.open("wb") as file:
                 np.savez(file, **arrays)
             return
         path.mkdir(parents=True, exist_ok=True)
-        for name, array in arrays.items():
-            np.save(path / f"{name.replace('/', '_')}.npy", array)
+        files = {path / f"{name.replace('/', '_')}.npy": array for name, array in arrays.items()}
+        for file in files:
+            refuse_other(file, "outputs", b"\x93NUMPY")
+        for file, array in files.items():
+            np.save(file, array)
 
 
 def _range(array: Any) -> str:

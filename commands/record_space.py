@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..files import refuse_other
 from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import names_recording
@@ -43,6 +44,7 @@ def run(path: Path, options: SpaceOptions, output: Output) -> int:
         output.event({"event": "note", "message": text})
         output.line(f"{time.monotonic() - began:6.1f} s  {text}")
 
+    refuse_other(path, "a recorded space", b"rows.0.npy")
     executor = RayExecutor("local", task.target.cores, first_here=True)  # and no Ray is asked for: one host measures
     try:
         wanted = Wanted(options.size, options.sketches, options.seed, pins(options.pin))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..backends.host_load import too_many
 from .lookup import reading, record_of, tell_outcome
 from .options import RecordOptions
 from .output import Output, latency, number
@@ -18,6 +19,8 @@ def run(options: RecordOptions, output: Output) -> int:
         record = record_of(options, database, output)
         output.prose(f"replaying {record.title}, record {record.id}")
         found = replay(record, database, any_device=options.any_device)
+    if record.device.kind == "cpu":
+        output.notes([note for note in [too_many(record.device.threads)] if note])
     if found.tried is not None:
         tell_outcome(found.tried, output)
     output.event(found.event())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NoRecord, StorageError, StridesmithError, UsageError
-from ..files import doing, refuse_database, small_text
+from ..files import doing, refuse_other, small_text
 from ..invocation import COMMAND
 from ..search.records.database import Database
 from .lookup import best_of_each, record_of
@@ -54,7 +54,7 @@ def run(options: ReportOptions, output: Output) -> int:
     peers = _peers(options.peers)
     from ..search.workers.bench import Bench
 
-    refuse_database(path, "the report")
+    refuse_other(path, "a report", " · stridesmith</title>".encode())
     with Database(options.db, read_only=True) as database, Bench() as bench:
         notes: list[str] = []
         model = _model(options, output, bench) if options.model else None

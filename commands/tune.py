@@ -184,6 +184,9 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     if output.is_json:
         return
     run, busy = f" of run {done['run']}" if done.get("run") else "", done.get("busy") or 0.0
+    machine = [f"others kept {busy:.1f} processors busy as the run began"] if busy > MUCH_BUSY else []
+    if done.get("cores") and done["threads"] > done["cores"]:
+        machine.append(f"{done['threads']} threads on {done['cores']} cores, where they wait for each other")
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
     untuned = "not measured"
     if done.get("baseline_us"):
@@ -201,7 +204,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
         ("roofline", roofline(done)),
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
-        *([("machine", f"others kept {busy:.1f} processors busy as the run began")] if busy > MUCH_BUSY else []),
+        *([("machine", "; ".join(machine))] if machine else []),
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
         ("time", activities(done["activities"])),
         ("failures", failed),

@@ -13,8 +13,9 @@ it is complete.  Which tensors change:
 3. what a program makes of its inputs for sums of pairs alone, as a border around an image, so that both factors of each
    product have 16 bits; a factor that comes in float32 is rounded before.
 
-A sum of pairs is one of products along a dimension that both factors have for it, where two products can be one
-instruction.  That of a depthwise convolution is none: what it reads is best widened once, and its few weights stay.
+A sum of pairs is one of products along a dimension that both factors have for it, or parts of one for groups, where two
+products can be one instruction.  That of a depthwise convolution is none: what it reads is best widened once, and its
+few weights stay.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 from ..errors import UsageError, did_you_mean
 from ..ir import dtypes
 from ..ir.arith.constants import rounded
+from ..ir.arith.linear import linear_form
 from ..ir.expr import Buffer, Call, Cast, Const, Expr, Load, Select, Var
 from ..ir.node import transform, walk
 from ..ir.numbers import bfloat16_bits
@@ -136,8 +138,20 @@ def _products(block: Block) -> list[Load]:
 def _pairs(block: Block) -> list[Load]:
     """The factors of a sum of pairs, as `_products`."""
     loads = _products(block)
-    own = {i.var for i in block.reduce}
-    return loads if loads and own.intersection(*(set(load.indices) for load in loads)) else []
+    return loads if loads and any(all(_goes_along(load, step) for load in loads) for step in block.reduce) else []
+
+
+def _goes_along(load: Load, step: Iter) -> bool:
+    """Whether some dimension is read along a reduction, from a multiple of its extent on: all of it, or a group's part.
+
+    The steps of a window, ``2*h + kh`` for ``kh`` below 3, overlap, and each of them would need words of its own.
+    """
+    forms = (linear_form(index) for index in load.indices)
+    return any(
+        offset == 0 and terms.get(step.var) == 1 and (step.extent > 1 or len(terms) == 1)
+        and all(factor % step.extent == 0 for atom, factor in terms.items() if atom != step.var)
+        for terms, offset in forms
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- one program

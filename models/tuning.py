@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..backends import host_load
 from ..errors import DeviceLost, Interrupted, NoSchedule, StorageError, StridesmithError, TemporaryError
 from ..ir.deadline import OutOfTime, look, until
 from ..ir.layout.layout import label_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.records.database import Database
     from ..search.tuning.clock import Clock
-    from ..search.tuning.events import Emit
+    from ..search.tuning.events import Emit, Event
     from ..search.tuning.scheduler import Scheduler
     from ..search.workers.executor import Executor
     from .agreement import Prefers
@@ -115,6 +116,7 @@ def tune_network(
     """
     from ..search.records.database import Database
     from ..search.tuning.clock import Clock, crowding
+    from ..search.tuning.events import Note, Phase
     from ..search.tuning.interruption import error_of, heard, uninterrupted
     from ..search.tuning.scheduler import Scheduler, Terms
     from ..search.tuning.trace import check_writable, traced
@@ -123,13 +125,16 @@ def tune_network(
 
     if trace is not None:
         check_writable(trace)
+    load = host_load.look() if executor is None and target.execution.runs_on_the_host else None
     executor = executor or RayExecutor(address, target.cores, first_here=True)
     executor.timeline = timeline = None if trace is None else Timeline()
     clock = Clock(start, seconds)
     try:
         with heard(), contextlib.closing(Database(db)) as database:
             earlier = kept(network, target, database)
-            _tell(emit, "choosing layouts")
+            for note in host_load.notes(load, target.threads if target.kind == "cpu" else 1):
+                _tell(emit, Note(message=note))
+            _tell(emit, Phase(phase="choosing layouts"))
             guide = _guide(network, target, layouts, prefers, earlier, clock)
             racing = racing_seconds(seconds) if guide.has_choices else 0.0
             making = (MAKING + MAKING_EACH * len(network.nodes)) * crowding()
@@ -139,12 +144,12 @@ def tune_network(
             with tracing, _best_kept(guide, scheduler, earlier, database):
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
                 wholes = _wholes(guide, earlier)
-                _tell(emit, f"compiling {'the model' if len(wholes) == 1 else 'whole models'}")
+                _tell(emit, Phase(phase=f"compiling {'the model' if len(wholes) == 1 else 'whole models'}"))
                 built = _built(network, wholes, target, database, executor, clock)
                 if earlier is None:  # what follows may be interrupted; an earlier choice stays until it loses a race
                     _keep_layouts(guide, earlier, database)
             models = _models(network, wholes, built, target, clock)
-            _tell(emit, "racing whole models" if len(models) > 1 else "measuring the model")
+            _tell(emit, Phase(phase="racing whole models" if len(models) > 1 else "measuring the model"))
             times = _race(models, clock) if len(models) > 1 else {}
             winner = _winner(list(models), times)
             keep(wholes[winner], network, target, database)
@@ -158,11 +163,9 @@ def tune_network(
     return Tuned(found, _predicted_us(found), scheduler.trials, clock.seconds, stopped_by, name, times)
 
 
-def _tell(emit: Emit | None, phase: str) -> None:
-    from ..search.tuning.events import Phase
-
+def _tell(emit: Emit | None, event: Event) -> None:
     if emit is not None:
-        emit(Phase(phase=phase).to_json())
+        emit(event.to_json())
 
 
 def _guide(

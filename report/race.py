@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..backends.host_load import look
+from ..backends.host_load import look, too_many
 from ..backends.timing import interleave
 from ..errors import UsageError
 from ..ir.markup import table
@@ -145,14 +145,17 @@ def race(
                 if isinstance(runner, _Call):
                     waited[name].append(runner.waited)
     results = Results(_results(list(made), samples))
-    results.notes = tuple(notes_of(load, {name: statistics.median(each) for name, each in waited.items()}))
+    most = max((each.threads for each in made.values() if isinstance(each, Kernel)), default=1)
+    results.notes = tuple(notes_of(load, {name: statistics.median(each) for name, each in waited.items()}, most))
     return results
 
 
-def notes_of(load: Load | None, waited: Mapping[str, float]) -> Iterator[str]:
-    """A sentence for a busy machine, and for each function whose wall time is more than its processor time."""
+def notes_of(load: Load | None, waited: Mapping[str, float], threads: int = 1) -> Iterator[str]:
+    """A sentence for a busy machine, for more threads than cores, and for each function that waited for processors."""
     if load is not None and load.caveat:
         yield load.caveat
+    if told := too_many(threads):
+        yield told
     for name, times in waited.items():
         if times > MUCH_WAITED:
             yield (

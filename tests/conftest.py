@@ -46,10 +46,12 @@ def _interruptible() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Kernels of models are compiled by the tests that ask for them first, not by earlier runs."""
-    from stridesmith.search.workers.kernel_cache import CACHE
+    """Kernels of models are compiled by the tests that ask for them first, and models read, not by earlier runs."""
+    from stridesmith.models.ranges import stored
+    from stridesmith.search.workers import kernel_cache
 
-    CACHE.name = str(tmp_path_factory.mktemp("kernels"))
+    kernel_cache.CACHE.name = str(tmp_path_factory.mktemp("kernels"))
+    stored.CACHE.name = str(tmp_path_factory.mktemp("networks"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,14 +21,24 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...errors import UsageError, did_you_mean
-from ...files import doing, refuse_database
+from ...files import doing, refuse_other
+from ...version import __version__
 from ..llvm.compile import LinkedModule
 from .header import header_text, pkg_config
+from .interface import NO_CODE
 from .library import Library
 from .linker import find_linker
 from .module import linked, shared_object, triple_of
 
 Files: TypeAlias = "list[Path]"
+Texts: TypeAlias = "dict[Path, str | None]"
+"""What is in each file; None for the shared object, which is linked into it."""
+WHEEL = "wheel"
+
+
+MADE = f"Made by stridesmith {__version__}"
+MARKS = (b"ade by stridesmith", b"# from stridesmith import ", b"# from tvm.script import ", NO_CODE.encode())
+"""What is found in the texts that leave, in ours and TVM's scripts, and in a shared object."""
 
 
 def export(library: Library, path: str | Path, format: str = "so") -> Files:
@@ -38,10 +48,10 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
     that there is not or that the library's target does not have, ToolMissing where a linker is needed and missing,
     StorageError for a file that cannot be written.
     """
-    writer = FORMATS.get(format)
-    if writer is None:
-        hint = did_you_mean(format, FORMATS)
-        raise UsageError(f"there is no format {format!r}{hint}; there are {', '.join(FORMATS)}")
+    known = (*FORMATS, WHEEL)
+    if format not in known:
+        hint = did_you_mean(format, known)
+        raise UsageError(f"there is no format {format!r}{hint}; there are {', '.join(known)}")
     wanted = {"cl": "opencl", "script": library.target.kind}.get(format, "cpu")
     if library.target.kind != wanted:
         fitting = "cl or script" if wanted == "cpu" else "so, c, ll, asm, wheel or script"
@@ -50,10 +60,19 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
     path = place_of(path, format, library.name)
     if path.suffix in _BESIDE.get(format, ()):
         raise UsageError(f"{path.name} is called like a file that the format {format} writes beside; use another name")
-    refuse_database(path, "the library")
+    if format == WHEEL:
+        return _wheel(library, path)
+    texts = FORMATS[format](library, path)
+    for file in texts:  # all of them, before the first is written
+        refuse_other(file, "a library", *MARKS)
     with doing(f"write the library to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return writer(library, path)
+        for file, text in texts.items():
+            if text is None:
+                shared_object(library, file)
+            else:
+                file.write_text(text, encoding="utf-8")
+    return [*texts]
 
 
 _BESIDE = {"so": (".h", ".pc"), "c": (".h",), "ll": (".h",), "asm": (".h",), "cl": (".c",)}
@@ -76,58 +95,60 @@ def name_of(path: str | Path, format: str, name: str) -> str:
     return stem.removeprefix("lib") if format == "so" else stem
 
 
-def _so(library: Library, path: Path) -> Files:
+def _so(library: Library, path: Path) -> Texts:
     find_linker(triple_of(library.target).partition("-")[0])  # before anything is compiled
-    shared_object(library, path)
-    return [path, _header(library, path), _text(path.with_name(f"{library.name}.pc"), pkg_config(library, path.name))]
+    pc = path.with_name(f"{library.name}.pc")
+    return {path: None, **_header(library, path), pc: pkg_config(library, path.name)}
 
 
-def _c(library: Library, path: Path) -> Files:
-    return [_text(path, _embedded(library, linked(library))), _header(library, path)]
+def _c(library: Library, path: Path) -> Texts:
+    return {path: _embedded(library, linked(library)), **_header(library, path)}
 
 
-def _ll(library: Library, path: Path) -> Files:
-    return [_text(path, linked(library).text), _header(library, path)]
+def _ll(library: Library, path: Path) -> Texts:
+    return {path: f"; {MADE}\n{linked(library).text}", **_header(library, path)}
 
 
-def _asm(library: Library, path: Path) -> Files:
-    return [_text(path, linked(library).assembly()), _header(library, path)]
+def _asm(library: Library, path: Path) -> Texts:
+    return {path: f"# {MADE}\n{linked(library).assembly()}", **_header(library, path)}
 
 
-def _script(library: Library, path: Path) -> Files:
-    return [
-        _text(path if dialect == "stridesmith" else path.with_suffix(f".{dialect}.py"), text)
+def _script(library: Library, path: Path) -> Texts:
+    return {
+        path if dialect == "stridesmith" else path.with_suffix(f".{dialect}.py"): text
         for dialect, text in library.texts.items()
-    ]
+    }
 
 
-def _cl(library: Library, path: Path) -> Files:
+def _cl(library: Library, path: Path) -> Texts:
     from .opencl_host import host_text, source_texts
 
     named = source_texts(library).items()
-    sources = [_text(path if k == 0 else path.with_name(f"{name}.cl"), text) for k, (name, text) in enumerate(named)]
-    return [*sources, _text(path.with_suffix(".c"), host_text(library))]
+    sources = {
+        path if number == 0 else path.with_name(f"{name}.cl"): f"// {MADE}\n{text}"
+        for number, (name, text) in enumerate(named)
+    }
+    return {**sources, path.with_suffix(".c"): host_text(library)}
 
 
 def _wheel(library: Library, path: Path) -> Files:
     from .wheel import write_wheel
 
     find_linker(triple_of(library.target).partition("-")[0])
-    return [write_wheel(library, path.parent if path.suffix == ".whl" else path)]
+    folder = path.parent if path.suffix == ".whl" else path
+    with doing(f"write the wheel to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        return [write_wheel(library, folder)]
 
 
-FORMATS: Mapping[str, Callable[[Library, Path], Files]] = {
-    "so": _so, "c": _c, "ll": _ll, "asm": _asm, "cl": _cl, "script": _script, "wheel": _wheel,
+FORMATS: Mapping[str, Callable[[Library, Path], Texts]] = {
+    "so": _so, "c": _c, "ll": _ll, "asm": _asm, "cl": _cl, "script": _script,
 }  # fmt: skip
+"""How each format is made, but for `WHEEL`."""
 
 
-def _header(library: Library, path: Path) -> Path:
-    return _text(path.with_name(f"{library.name}.h"), header_text(library))
-
-
-def _text(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+def _header(library: Library, path: Path) -> Texts:
+    return {path.with_name(f"{library.name}.h"): header_text(library)}
 
 
 def _embedded(library: Library, module: LinkedModule) -> str:
@@ -145,7 +166,7 @@ def _embedded(library: Library, module: LinkedModule) -> str:
         lines.append(f'"{escaped}\\n"')
     return "\n".join(
         [
-            f"/* {library.name}: what {library.name}.h declares, as assembly for the compiler of any project.",
+            f"/* {library.name}: what {library.name}.h declares, as assembly for the compiler of any project. {MADE}.",
             " *",
             " * Compile it without link-time optimisation (-fno-lto), which does not see symbols of assembly; a shared",
             " * object that may be closed again needs -Wl,-z,nodelete: threads of the pool may still run this code.",

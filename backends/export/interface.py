@@ -29,6 +29,7 @@ from .names import parameter_names
 INTERFACE = 1
 """The number of these conventions: it grows with a change that callers have to know of."""
 OK, WRONG_CPU, BAD_POINTER, NO_MEMORY = range(4)
+NO_CODE = "no code of this library"
 MESSAGES = {
     OK: "the result is written",
     WRONG_CPU: "this CPU, or its system, lacks instructions that the library was compiled for",
@@ -85,7 +86,7 @@ def _common(library: Library, has_pool: bool, system: str) -> str:
     """Version, messages, threads, and what happens when the library is loaded."""
     name = library.name
     lines = [string("version", __version__), *(string(f"message{code}", text) for code, text in MESSAGES.items())]
-    lines.append(string("no_message", "no code of this library"))
+    lines.append(string("no_message", NO_CODE))
     choice = "@no_message"
     cases = [f"define ptr @{name}_message(i32 %code) nounwind {{"]
     for code in MESSAGES:

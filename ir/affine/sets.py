@@ -66,6 +66,14 @@ class Domain:
             facts = facts.assuming(cond)
         return facts
 
+    def interval(self, expr: Expr) -> Interval:
+        """The inclusive interval of an expression over the variables."""
+        return self._facts.interval(expr)
+
+    def has_set(self, expr: Expr) -> bool:
+        """Whether an expression over the variables is affine, and does not wrap around."""
+        return self._is_set(expr, frozenset(self.variables))
+
     def where(self, *conditions: Expr) -> Domain:
         """The part of the domain where `conditions` hold as well."""
         return Domain(self.dims, self.conditions + conditions, self.indices)

@@ -28,9 +28,11 @@ from ..caches import cached
 from ..context import Context, below, start
 from ..dataflow.accesses import own_expressions
 from ..expr import (
+    Binary,
     Broadcast,
     Buffer,
     Call,
+    Const,
     Expr,
     Extent,
     LetExpr,
@@ -237,6 +239,8 @@ def _exact_problem(index: Expr, extent: Extent, dims: Dims, given: tuple[Expr, .
         relaxed = domain.relaxed()
         point = sets.counterexample(relaxed, inside)
     except sets.NotAffine as err:
+        if _is_inside_loosely(value, end, view, conditions):
+            return None
         return f"cannot be proven inside, because {err}; clamp it with `T.min` and `T.max`"
     except sets.Unknown as err:
         return f"cannot be proven inside: {err}"
@@ -247,6 +251,41 @@ def _exact_problem(index: Expr, extent: Extent, dims: Dims, given: tuple[Expr, .
     where = ", ".join(f"{name} = {number}" for name, number in shown.items()) or "every instance"
     certain = relaxed == domain and all(limit is not None for _, limit in view.extra)
     return f"is outside at {where}" if certain else f"cannot be proven inside, for example at {where}"
+
+
+def _is_inside_loosely(value: Expr, end: Extent, view: _SetView, conditions: tuple[Expr, ...]) -> bool:
+    """Whether ``0 <= value < end`` also where the parts of `value` that have no exact set are any numbers.
+
+    A remainder is one of those below its divisor, where that is positive: as in ``x[i % n]``.  Of other parts nothing
+    is known, which suffices where they are clamped: ``T.min(T.max(.., 0), n - 1)``.
+    """
+    from ..affine import sets
+
+    known = list(conditions)
+
+    def domain() -> sets.Domain:
+        return sets.Domain((*view.dims, *view.extra), tuple(known))
+
+    def loose(node: Node) -> Node:
+        new: Node = rebuild(node, loose)
+        if not isinstance(new, Expr) or isinstance(new, (Const, Var)) or not dtypes.is_int(new.dtype):
+            return new
+        here = domain()
+        if here.has_set(new):
+            return new
+        made = view.any_value(new)
+        if isinstance(new, Binary) and new.op == "%" and here.interval(new.b)[0] >= 1:
+            known.extend((binary("<=", const(0), made), binary("<", made, new.b)))
+        return made
+
+    known += [found for cond in conditions if isinstance(found := loose(cond), Expr) and found not in conditions]
+    any_value = loose(value)
+    assert isinstance(any_value, Expr)
+    inside = binary("and", binary("<=", const(0), any_value), binary("<", any_value, end))
+    try:
+        return sets.counterexample(domain().relaxed(), inside) is None
+    except (sets.NotAffine, sets.Unknown):
+        return False
 
 
 class _SetView:
@@ -263,6 +302,10 @@ class _SetView:
         result = self._scalar(expr)
         assert isinstance(result, Expr)
         return result
+
+    def any_value(self, expr: Expr) -> Var:
+        """A variable in place of an expression."""
+        return self._fresh("part", expr, dtypes.element(expr.dtype), None)
 
     def _scalar(self, node: Node) -> Node:
         if isinstance(node, Ramp):

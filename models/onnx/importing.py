@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from ..inputs import Given, Shapes
 from ..network import Branches, Cut, Foreign, Lookup, Network, Operator
@@ -52,11 +52,20 @@ Shaped: TypeAlias = "dict[str, tuple[int | str, ...] | None]"
 """The extents of inputs as a file has them, numbers and names; None where it says nothing of them."""
 
 
-def reader(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[Callable[[Given], Network], Shaped]:
-    """A function that reads a model with what is given of its inputs, and the shapes of these in the file.
+@dataclass(frozen=True)
+class Reader:
+    """A model to be read several times: `read` with what is given of its inputs, of which the file tells `shapes`.
 
-    The file itself is read once.
+    `whole` gives the model as bytes, or None where some of its weights lie in other files.
     """
+
+    read: Callable[[Given], Network]
+    shapes: Shaped
+    whole: Callable[[], bytes | None]
+
+
+def reader(source: str | os.PathLike[str] | bytes | ModelProto) -> Reader:
+    """The reader of a model, whose file itself is read once.  Raises as `read` does."""
     model, weights = load(source)
     constants = constant_names(model.graph)
     shapes: Shaped = {}
@@ -70,7 +79,13 @@ def reader(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[Callabl
         weights.total = 0
         return _network(resolve(model, weights, given), [])
 
-    return read_with, shapes
+    def whole() -> bytes | None:
+        if any(tensor.data_location == TensorProto.EXTERNAL for tensor in model.graph.initializer):
+            return None
+        text: bytes = model.SerializeToString(deterministic=True)
+        return text
+
+    return Reader(read_with, shapes, whole)
 
 
 def import_model(

@@ -13,6 +13,7 @@ from ...space.workloads.sizes import range_of
 from ..api import needing_onnx
 from ..inputs import Given
 from ..network import Network
+from . import stored
 from .kernels import kernels_of, tasks_of
 from .model import RangedModel
 from .network import RangedNetwork
@@ -68,14 +69,24 @@ def network_of(source: Any, target: Target, sizes: FreeSizes) -> RangedNetwork:
     ranges = sizes.numbers()
     with needing_onnx():
         from ..onnx import reader
-    read, told = reader(source)
-    shapes = _shapes(sizes, told, ranges)
+    model = reader(source)
+    shapes = _shapes(sizes, model.shapes, ranges)
 
     def at(point: Mapping[str, int]) -> Network:
         numbers = {name: tuple(point[e] if isinstance(e, str) else int(e) for e in s) for name, s in shapes.items()}
-        return read(Given(numbers, sizes.values))
+        return model.read(Given(numbers, sizes.values))
 
-    return ranged(at, shapes, ranges, target)
+    def largest() -> Network:
+        return at({name: numbers.high for name, numbers in ranges.items()})
+
+    if (whole := model.whole()) is None:
+        return ranged(at, shapes, ranges, target)
+    asked = stored.question(stored.model_digest(whole, sizes.values), shapes, ranges, target)
+    found = stored.kept(asked, ranges, largest)
+    if found is None:
+        found = ranged(at, shapes, ranges, target)
+        stored.keep(asked, found)
+    return found
 
 
 def _shapes(

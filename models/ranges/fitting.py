@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from ...ir.expr import Binary, Const, Expr, Extent, Var, binary
 
 MOST = 64
 """The largest divisor, such as the product of the strides that one operator has along an axis: a choice."""
+MOST_FACTORS = 3
+"""The most factors of a product, more than sizes where these come several times: a choice."""
 
 Numbers = NDArray[np.int64]
 
@@ -92,7 +94,7 @@ def forms(values: Numbers, x: Numbers) -> Iterator[Form]:
 
 
 def _of_several(values: Numbers, points: Mapping[str, Numbers]) -> Expr | None:
-    """A sum of multiples of the sizes, or a multiple of a product of some."""
+    """A sum of multiples of the sizes, or a multiple of a product of some, as of both sides of a square image."""
     names = list(points)
     if len(values) > len(names) + 1:
         matrix = np.stack([*points.values(), np.ones(len(values), np.int64)], axis=1).astype(float)
@@ -105,8 +107,8 @@ def _of_several(values: Numbers, points: Mapping[str, Numbers]) -> Expr | None:
             for name, factor in zip(names, factors, strict=False):
                 total = binary("+", binary("*", Var(name), factor), total) if factor else total
             return total
-    for count in range(1, len(names) + 1):
-        for chosen in combinations(names, count):
+    for count in range(1, max(len(names), MOST_FACTORS) + 1):
+        for chosen in combinations_with_replacement(names, count):
             product = np.prod(np.stack([points[name] for name in chosen]), axis=0)
             factor = int(values[0] // product[0])
             if factor and np.array_equal(product * factor, values):

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...backends.data import arguments_of
 from ...errors import ModelProblem
 from ...search.tasks.task import Task
 from ...search.workers import kernel_cache
-from ...search.workers.programs import candidate
 from ...search.workers.protocol import Build, Built, Failed, Trace
 from ...space.interface import Who
 from ..run.kernels import Kernel, Origin, best_record
@@ -90,10 +88,7 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
     for item, record, built in zip(tasks, records, replies, strict=True):
         assert isinstance(built, Built)
         origin: Origin = "untuned" if not built.trace else "tuned" if record else "estimated"
-        layouts = arguments_of(candidate(item.task.script, built.trace))  # of many shapes a reply tells none
-        kernel = Kernel(
-            item.task, replace(built.kernel, layouts=layouts), origin, record, built.trace, notice=built.notice
-        )
+        kernel = Kernel(item.task, built.kernel, origin, record, built.trace, notice=built.notice)
         made.update((node.name, kernel) for node in item.operators)
     return made
 

@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import Binary, Buffer, Cast, Const, Expr, Extent, Var, all_of, const, in_type, substitute
-from ...ir.node import Node, rebuild
+from ...ir.node import Node, rebuild, remembered
 from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
 from ...ir.stmt import Assume, Block, Iter, PrimFunc, fresh, names, seq
@@ -47,6 +47,15 @@ class Lifted:
 
     func: PrimFunc
     sizes: Mapping[str, Expr]
+    is_exact: bool
+    """Whether it is the programs, and not one over longer constants than they have."""
+
+    def is_at(self, instance: PrimFunc, grid: Grid, row: int) -> bool:
+        """Whether the program of one more row is what this one is there."""
+        if not self.is_exact:
+            return False
+        values = {v: int(grid.values(self.sizes[v.name])[row]) for v in self.func.sizes}
+        return fixed(self.func, values) == instance
 
     def shape(self, number: int) -> Shape:
         """The extents of a parameter over the parameters of the network."""
@@ -84,6 +93,7 @@ def may_be_lifted(instances: Sequence[PrimFunc]) -> bool:
     return all(other == first for other in others)
 
 
+@remembered
 def _without_numbers(node: Any) -> Any:
     """A program with all integers, and floats that are some, as one number."""
     if isinstance(node, Buffer):
@@ -143,11 +153,11 @@ class _Lifting:
         body = self._one([func.body for func in self.instances])
         assert isinstance(body, Block)
         func = PrimFunc(first.name, params, replace(body, body=seq([*self._assumed(), body.body])))
+        found = Lifted(func, dict(self.sizes), not self.constants)
         for instance, row in zip(self.instances, self.rows, strict=True):
-            values = {v: int(self.columns[v.name][row]) for v in func.sizes}
-            if not self.constants and fixed(func, values) != instance:
+            if found.is_exact and not found.is_at(instance, self.grid, row):
                 raise Differs("its program of all shapes is another one at some of them")
-        return Lifted(func, dict(self.sizes))
+        return found
 
     def params(self) -> tuple[Buffer, ...]:
         """The parameters alone."""

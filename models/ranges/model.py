@@ -158,10 +158,14 @@ class RangedModel:
         found: dict[tuple[str, int], Array] = {}
         known: dict[tuple[str, Any], Array] = {}
         for node in self.network.nodes:
-            layouts = self.kernels[node.name].compiled.layouts if node.name in self.kernels else ()
-            for number, (name, argument) in enumerate(zip((*node.inputs, *node.outputs), layouts, strict=False)):
+            if node.func is None:
+                continue
+            kernel = self.kernels[node.name]
+            layouts = {argument.name: argument for argument in kernel.compiled.layouts}
+            for number, (name, buffer) in enumerate(zip(node.inputs, kernel.task.work.func.buffers, strict=False)):
                 if name not in self.network.constants:
                     continue
+                argument = layouts[buffer.name]
                 key = name, None if argument.layout.is_in_place else argument.layout
                 if key not in known:
                     array = self.network.constants[name]

@@ -14,7 +14,6 @@ What two expressions could be is looked at where they differ, so that sizes are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,11 +24,10 @@ from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ...ir.verify.bounds import check_in_bounds
 from ...ir.verify.rules import verify
-from ..fusion import fused, together, with_tidied
 from ..network import Array, Network, Operator
-from ..views import moves
 from .fitting import forms
-from .lifting import Differs, Grid, Unlooked, lifted, lifted_shapes, may_be_lifted
+from .grouping import Groups, is_view
+from .lifting import Differs, Grid, Lifted, Unlooked, lifted, lifted_shapes
 from .network import RangedNetwork, RangedOperator, RangedTensor, Shape
 
 MOST_ROWS = 1 << 16
@@ -137,6 +135,33 @@ def first_rows(grid: Grid, ranges: Mapping[str, Range]) -> list[int]:
     return list(dict.fromkeys(rows))
 
 
+class Programs:
+    """Programs of all shapes that have been lifted and proven, to look at again when networks of more rows are known.
+
+    Operators that are the same ones at all rows have one.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self._named: dict[str, tuple[tuple[Shape | None, ...], int, Lifted]] = {}
+        self._alike: dict[tuple[tuple[PrimFunc, ...], tuple[Shape | None, ...]], Lifted] = {}
+        self._proven: set[PrimFunc] = set()
+
+    def of(self, name: str, funcs: Sequence[PrimFunc], given: Sequence[Shape | None], rows: Sequence[int]) -> Lifted:
+        """The program of an operator.  Raises as `lifted` does, and ProgramError for one that is none."""
+        shapes = tuple(given)
+        before, count, found = self._named.get(name, (None, 0, None))
+        added = zip(funcs[count:], rows[count:], strict=True)
+        if found is None or before != shapes or not all(found.is_at(func, self.grid, row) for func, row in added):
+            found = self._alike.get((tuple(funcs), shapes)) or lifted(funcs, given, self.grid, rows)
+        if found.func not in self._proven:
+            verify(found.func)
+            check_in_bounds(found.func)
+            self._proven.add(found.func)
+        self._named[name], self._alike[tuple(funcs), shapes] = (shapes, len(rows), found), found
+        return found
+
+
 def ranged(
     read: Read, shapes: Mapping[str, Sequence[int | str]], ranges: Mapping[str, Range], target: Target
 ) -> RangedNetwork:
@@ -145,12 +170,12 @@ def ranged(
     Raises ModelProblem, in one sentence that names the operator, for what is not one network for all sizes.
     """
     grid = grid_of(ranges)
-    looks = Looks(read, grid)
+    looks, groups, programs = Looks(read, grid), Groups(target), Programs(grid)
     for row in first_rows(grid, ranges):
         looks.look(row)
     while True:
         try:
-            found = _generalised(looks, shapes, ranges, target)
+            found = _generalised(looks, shapes, ranges, groups, programs)
             _check_least(looks, found)
             return found
         except Unlooked as error:
@@ -179,11 +204,14 @@ def _check_least(looks: Looks, network: RangedNetwork) -> None:
 
 
 def _generalised(
-    looks: Looks, shapes: Mapping[str, Sequence[int | str]], ranges: Mapping[str, Range], target: Target
+    looks: Looks,
+    shapes: Mapping[str, Sequence[int | str]],
+    ranges: Mapping[str, Range],
+    groups: Groups,
+    programs: Programs,
 ) -> RangedNetwork:
     rows, networks = looks.rows, list(looks.networks.values())
     first = networks[0]
-    grouped = _grouped(networks, target)
     tensors: dict[str, RangedTensor] = {}
     constants = _constants(networks)
     for name in first.inputs:
@@ -193,7 +221,7 @@ def _generalised(
     for name, array in constants.items():
         tensors[name] = RangedTensor(name, array.shape, first.tensors[name].dtype)
     nodes: list[RangedOperator] = []
-    for instances in grouped:
+    for instances in groups.of(networks):
         op = instances[0]
         given: list[Shape | None] = [tensors[name].extents for name in op.inputs]
         given += [None] * len(op.outputs)
@@ -203,9 +231,7 @@ def _generalised(
             if is_view(op, funcs, first):
                 made = lifted_shapes(funcs, given, looks.grid, rows)
             else:
-                found = lifted(funcs, given, looks.grid, rows)
-                verify(found.func)
-                check_in_bounds(found.func)
+                found = programs.of(op.name, funcs, given, rows)
                 func, made = found.func, tuple(found.shape(number) for number in range(len(op.func.buffers)))
         except (Differs, ProgramError) as error:
             raise ModelProblem(
@@ -263,45 +289,3 @@ def _constants(networks: Sequence[Network]) -> dict[str, Array]:
                 raise ModelProblem(f"the constant `{name}` has other numbers for each size, and not only more of them")
         found[name] = longest
     return found
-
-
-def is_view(op: Operator, funcs: Sequence[PrimFunc], network: Network) -> bool:
-    """Whether an operator gives its one input as it lies, in another shape, in memory that is the network's."""
-    if len(op.inputs) != 1 or len(op.outputs) != 1:
-        return False
-    if op.outputs[0] in network.outputs or op.inputs[0] in network.constants:
-        return False
-    for func in funcs:
-        found, result = moves(func), func.buffers[-1]
-        if len(found) != 1 or found[0].distance or found[0].count != result.size or func.buffers[0].size != result.size:
-            return False
-    return True
-
-
-def _grouped(networks: Sequence[Network], target: Target) -> list[list[Operator]]:
-    """The operators of all sizes, in groups that are the same ones at each.
-
-    One that gives its input in another shape costs nothing where it stands, and stays there.
-    """
-    known: list[dict[str, Operator]] = [
-        {node.name: node for node in with_tidied(network).nodes if isinstance(node, Operator)}
-        for network in networks[1:]
-    ]
-
-    def accept(first: Operator, second: Operator, one: Operator) -> bool:
-        if any(is_view(op, [op.func], networks[0]) for op in (first, second)):
-            return False
-        others = []
-        for own in known:
-            made = together(own[first.name], own[second.name])
-            if made is None:
-                return False
-            others.append(made)
-        if not may_be_lifted([one.func, *(other.func for other in others)]):
-            return False
-        for own, made in zip(known, others, strict=True):
-            own[one.name] = replace(made, name=one.name)
-        return True
-
-    result = fused(networks[0], target, accept)
-    return [[node, *(own[node.name] for own in known)] for node in result.nodes if isinstance(node, Operator)]

@@ -288,7 +288,13 @@ class Kernel:
         `inputs` are as in a call; without any, random numbers are taken.  What `pack` packs, and what a call packs of
         arguments that are constant, is packed before.  Raises TypeError and ValueError as a call does.
         """
-        return time_of(self.bound(*inputs), checked_seconds(seconds), self.flops)
+        return time_of(self.bound(*inputs), checked_seconds(seconds), self.flops, self.threads)
+
+    @property
+    def threads(self) -> int:
+        """Of the processor that a call takes; 1 on a device."""
+        target = self._executable.target
+        return target.threads if target.kind == "cpu" else 1
 
     @property
     def flops(self) -> int:

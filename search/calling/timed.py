@@ -13,7 +13,7 @@ import numpy as np
 
 from ...backends.data import Array
 from ...backends.executable import numpy_dtype
-from ...backends.host_load import look
+from ...backends.host_load import look, too_many
 from ...backends.timing import measure
 from ...errors import UsageError
 from ...ir import dtypes
@@ -81,14 +81,14 @@ def checked_seconds(seconds: float) -> float:
     return float(seconds)
 
 
-def time_of(made: Bound, seconds: float, flops: int = 0) -> Timing:
-    """What a bound kernel takes, alone on this host as far as that is ours to say."""
+def time_of(made: Bound, seconds: float, flops: int = 0, threads: int = 1) -> Timing:
+    """What a bound kernel takes, on so many threads, alone on this host as far as that is ours to say."""
     from ..workers import host_lock
 
     load = look()
     with host_lock.exclusive():
         samples = tuple(measure(made, made.time(1), seconds))
-    return Timing(samples, flops, "" if load is None else load.caveat)
+    return Timing(samples, flops, "\n".join(filter(None, ("" if load is None else load.caveat, too_many(threads)))))
 
 
 def _random(argument: Argument, random: np.random.Generator) -> Any:

@@ -7,13 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import BadRecord, StorageError
-from ...files import doing, refuse_database
+from ...files import doing, refuse_other
 from .record import MAX_LINE, Record, from_line, to_line
+
+MARK = b'{"schema_version":'
+"""What a line of a log begins with."""
 
 
 def write_log(records: Iterable[Record], path: Path) -> int:
     """Write JSON lines to `path` (a file is replaced in one step, or stays as it is); return how many."""
-    refuse_database(path, "the log")
+    refuse_other(path, "a log", MARK)
     is_file = path.is_file() or not path.exists()  # a device or a pipe is written to, and stays what it is
     place = path.with_name(path.name + ".partial") if is_file else path
     count = 0

@@ -22,7 +22,7 @@ class RunFacts(BaseModel):
     those of this task's turns.  `baseline` are samples of the untuned program in seconds per call, from the final
     race where it took part, and `baseline_us` its latency, else measured by itself.  Limits of the device are null
     where they were not measured; `caches` are pairs of what a cache holds and its bandwidth.  `busy` is how many
-    processors others kept busy as the run began.
+    processors others kept busy as the run began, and `cores` how many its kernels could use.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -42,6 +42,7 @@ class RunFacts(BaseModel):
     bandwidth: Amount | None = None
     caches: Annotated[list[list[Amount]], Field(max_length=8)] = Field(default_factory=list)
     busy: Amount | None = None
+    cores: Count | None = None
     baseline_us: Amount | None = None
     baseline: Annotated[list[Seconds], Field(max_length=10_000)] = Field(default_factory=list)
 

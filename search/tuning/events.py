@@ -125,6 +125,7 @@ class Finish(OfTask):
     bandwidth: float | None
     cached: bool | None
     busy: float | None
+    cores: int | None
     baseline_us: float | None
     trials: int
     failed: dict[str, int]

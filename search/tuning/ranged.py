@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...backends import cpu_topology
 from ...errors import NoSchedule, UsageError
 from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
@@ -390,8 +391,9 @@ class _Search:
         told = performance(self.task, record.latency_us, None)
         self.send(events.Finish(
             **self.task.identity(), **{**told, "gflops": self.sizes.gflops(record.latency_us)},
-            latency_us=record.latency_us, low_us=low, high_us=high, search_us=None, busy=None, baseline_us=None,
-            trials=self.trials, failed=self.failed, duplicates=0, seconds=self.clock.seconds,
+            latency_us=record.latency_us, low_us=low, high_us=high, search_us=None, busy=None,
+            cores=cpu_topology.usable_threads(), baseline_us=None, trials=self.trials, failed=self.failed,
+            duplicates=0, seconds=self.clock.seconds,
             activities=self.clock.spent, stopped_by="seconds" if self.settings.seconds is not None else "trials",
             sampler=self.settings.sampler, seed=self.settings.seed, verified=record.verified,
             max_abs_error=record.max_abs_error, record=record.id, run=record.run, db=name, nodes={},

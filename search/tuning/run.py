@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...backends import cpu_topology
 from ...errors import StorageError, TemporaryError
 from ..records.record import Foretold, Record
 from ..records.run_facts import RunFacts
@@ -84,6 +85,11 @@ class Run:
     load: Load | None = None
     name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
 
+    @property
+    def cores(self) -> int | None:
+        """How many cores this process may use, where kernels run on them."""
+        return cpu_topology.usable_threads() if self.task.target.kind == "cpu" and not self.task.is_recorded else None
+
     def note(self, message: str) -> None:
         """Tell the user something."""
         self.send(Note(message=message))
@@ -110,7 +116,8 @@ class Run:
             kind="task" if activities is None else "shared",
             peak_gflops=results.roof.peak_gflops if results.roof else None,
             bandwidth=results.roof.bandwidth if results.roof else None, baseline=list(baseline),
-            busy=None if self.load is None else self.load.busy, caches=results.roof.to_lists() if results.roof else [],
+            busy=None if self.load is None else self.load.busy, cores=self.cores,
+            caches=results.roof.to_lists() if results.roof else [],
             baseline_us=statistics.median(baseline) * 1e6 if baseline else results.baseline_us,
         )  # fmt: skip
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StorageError
-from ...files import doing, refuse_database
+from ...files import doing, refuse_other
 from ..workers.timeline import Sample, Span, Timeline
 from . import events
 from .clock import Clock
@@ -93,6 +93,6 @@ def _microseconds(now: float, since: float) -> float:
 
 
 def _write(path: str, text: str) -> None:
-    refuse_database(Path(path), "the trace")
+    refuse_other(Path(path), "a trace", b'{"traceEvents": ')
     with doing(f"write the trace {path}"):
         Path(path).write_text(text, encoding="utf-8")

@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...backends.cpu_topology import usable_threads
+from ...backends import host_load
 from ...backends.host_load import look
 from ...errors import DeviceLost, NoSchedule, StorageError, StridesmithError, TemporaryError, UsageError
-from ...invocation import COMMAND
 from ...ir.deadline import OutOfTime, until
 from ..records.record import Record
 from ..records.status import tells_nothing
@@ -96,7 +95,8 @@ def tune(
             run = Run(settings, task, database, executor, clock, results, send, timeline, load)
             executor.timeline = timeline
             send(_start(run))
-            _tell_of_machine(run)
+            for note in host_load.notes(load, task.target.threads if run.cores else 1):
+                run.note(note)
             executor.until = clock.deadline()
             for note in take_up(database):
                 run.note(note)
@@ -106,21 +106,6 @@ def tune(
     finally:
         with uninterrupted():
             executor.close()
-
-
-def _tell_of_machine(run: Run) -> None:
-    """What makes times of this machine slower, or less certain, than they need to be."""
-    target = run.task.target
-    if run.load is not None and run.load.told:
-        run.note(
-            f"{run.load.told}: what is measured now takes longer, and says less, than on a quiet machine; "
-            f"`{COMMAND} doctor` looks again"
-        )
-    if target.kind == "cpu" and not run.task.is_recorded and target.threads > usable_threads():
-        run.note(
-            f"{target.threads} threads were asked for, where this process may use {usable_threads()} cores: threads of "
-            "one core wait for each other"
-        )
 
 
 @dataclass(frozen=True)
@@ -326,7 +311,8 @@ def _done(run: Run, stopped_by: str, winner: Record, latency_us: float, outcome:
     return events.Finish(
         **run.task.identity(), **performance(run.task, latency_us, results.roof), latency_us=latency_us,
         low_us=middle[0], high_us=middle[1], search_us=results.best_us, busy=run.load.busy if run.load else None,
-        baseline_us=outcome.baseline_us or results.baseline_us, trials=results.trials, failed=dict(results.failed),
+        cores=run.cores, baseline_us=outcome.baseline_us or results.baseline_us, trials=results.trials,
+        failed=dict(results.failed),
         duplicates=results.duplicates, seconds=run.clock.seconds, activities=run.clock.spent, stopped_by=stopped_by,
         sampler=settings.sampler, seed=settings.seed, verified=winner.verified, max_abs_error=winner.max_abs_error,
         record=winner.id, run=run.name, db=run.database.name, nodes=run.executor.nodes(), clock=run.task.target.clock,

@@ -138,11 +138,12 @@ def build(job: Build, tick: Tick) -> Built | Failed:
 
 def built(func: PrimFunc, lowered: Lowered, target: Target, trace: Trace | None = None) -> Built:
     """The reply of a build: the code of a lowered program, its digest, and the layouts of the arguments of `func`."""
+    from ...backends.artifact import OPEN
     from ...backends.data import arguments_of
     from ...backends.kernel import compile_lowered
 
     artifact = compile_lowered(lowered, target)
-    layouts = () if func.stated else arguments_of(func)
+    layouts = tuple(argument for argument in arguments_of(func) if OPEN not in argument.logical_shape)
     return Built(kernel=Compiled(artifact, layouts), code_hash=_hash_of(artifact), trace=trace)
 
 

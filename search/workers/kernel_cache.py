@@ -45,15 +45,15 @@ def _key(question: str) -> str:
     return "\n".join((question, software(), platform.system(), platform.machine(), f"{cpu.name} {cpu.features}"))
 
 
-@lru_cache(maxsize=1)
-def software() -> str:
-    """A digest of the modules, their data and the libraries that make code of programs."""
+@lru_cache(maxsize=4)
+def software(packages: tuple[str, ...] = PACKAGES, libraries: tuple[str, ...] = LIBRARIES) -> str:
+    """A digest of modules, their data and libraries, if nothing is said of those that make code of programs."""
     root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
-    files = (path for package in PACKAGES for kind in ("*.py", "*.toml") for path in (root / package).rglob(kind))
+    files = (path for package in packages for kind in ("*.py", "*.toml") for path in (root / package).rglob(kind))
     for path in sorted(files):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    for library in LIBRARIES:
+    for library in libraries:
         try:
             digest.update(f"{library} {version(library)}\n".encode())
         except PackageNotFoundError:

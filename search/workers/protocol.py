@@ -93,8 +93,8 @@ class Alive(Reply):
 class Compiled:
     """A compiled kernel, and how its arguments lie in memory.
 
-    Of one for many shapes nothing is said of them, until it is taken for one, of which `sizes` are what only extents
-    give.
+    Of one for many shapes it is said of those whose extents are numbers, until it is taken for one, of which `sizes`
+    are what only extents give.
     """
 
     artifact: Artifact

@@ -14,6 +14,9 @@ import onnx
 import pytest
 import related_models
 from onnx.reference import ReferenceEvaluator
+from peer_forms import Forms
+from peer_models import inputs_of
+from peer_process import elements, results_of
 
 CASES: list[tuple[Path, list[str]]] = [(Path("a.onnx"), []), (Path("b.onnx"), [])]
 TIMED = {"missing": {"openvino": "not there"}, "busy": 0.0, "errors": {},
@@ -118,3 +121,16 @@ def test_random_weights_leave_a_result_that_says_something() -> None:
     assert 0 < float(np.abs(onnx.numpy_helper.to_array(weights)).max()) < 0.05
     page = networks.writing(np.random.default_rng(0), 48, 192)
     assert page.shape == (48, 192) and page.min() < -0.6 and np.median(page) > 0.6
+
+
+def test_the_error_of_few_bits_is_told_over_several_draws() -> None:
+    """Other numbers are put where the calls of a library read them, each draw the same for all libraries."""
+    job = {"inputs": {"x": ([3, 5], "float32")}, "draws": 3}
+    given = inputs_of(job)
+    forms = Forms({"twice": lambda: given["x"] * 2}, given=given)
+    found = results_of(forms, job)["twice"]
+    each = [elements(inputs_of(job, draw)["x"] * 2) for draw in range(3)]
+    assert found == [*each[0], *each[1], *each[2]] and each[0] != each[1] != each[2]
+    assert results_of(Forms({"x": lambda: inputs_of(job)["x"]}), {**job, "draws": 1})["x"] == elements(
+        inputs_of(job)["x"]
+    )

@@ -47,6 +47,49 @@ def test_spellings(old: str, new: str) -> None:
     product(func, 5, 2)
 
 
+def reading(index: str, extent: str = "n") -> ss.PrimFunc:
+    """A program that reads an array of `extent` elements at an index, in a loop of ``2 n + 3`` steps."""
+    return program(f"""
+    @T.prim_func
+    def f(x: T.handle, p: T.Buffer((9,), "int64"), y: T.handle):
+        n = T.int64()
+        X = T.match_buffer(x, ({extent},), "float32")
+        Y = T.match_buffer(y, (2 * n + 3,), "float32")
+        T.assume(2 <= n and n <= 40)
+        for i in range(2 * n + 3):
+            Y[i] = X[{index}]
+    """)
+
+
+@pytest.mark.parametrize(
+    ("index", "extent"),
+    [
+        ("i % n", "n"), ("(i * 3 + 5) % n", "n"), ("(i + n - 2) % n", "n"), ("i % (n + 2)", "n + 2"),
+        ("T.if_then_else(i % (n + 2) < n, i % (n + 2), 0)", "n"), ("T.max(i % n - 1, 0)", "n - 1"),
+        ("T.min(T.max(p[i % 9], 0), n - 1)", "n"), ("T.min(T.max(p[0] + p[1], 0), n - 1)", "n"),
+        ("T.min(T.max(p[0] + T.if_then_else(p[0] < 0, n, 0), 0), n - 1)", "n"),
+        ("T.min(T.max(i * n, 0), n - 1)", "n"),
+    ],
+)  # fmt: skip
+def test_remainders_and_clamped_indices_are_proven_inside(index: str, extent: str) -> None:
+    """Of ``i % n`` that it is below n, and of a clamp that it clamps, whatever stands in it."""
+    check_in_bounds(reading(index, extent))
+
+
+@pytest.mark.parametrize(
+    ("index", "extent"),
+    [
+        ("i % n", "n - 1"), ("i % n + 1", "n"), ("i % (n - 2)", "n"), ("i % n - 1", "n"), ("n - i % n", "n"),
+        ("T.min(T.max(p[i % 9], 0), n)", "n"), ("T.min(p[i % 9], n - 1)", "n"), ("T.max(p[0] + p[1], 0)", "n"),
+        ("T.max(T.min(i * n, n - 1), -1)", "n"), ("T.if_then_else(i % (n + 2) <= n, i % (n + 2), 0)", "n"),
+    ],
+)  # fmt: skip
+def test_what_may_be_outside_is_refused(index: str, extent: str) -> None:
+    """One too many, and a divisor that may be 0."""
+    with pytest.raises(OutOfBounds):
+        check_in_bounds(reading(index, extent))
+
+
 def test_scalars_may_stand_behind_the_buffers_that_use_them() -> None:
     """An annotation uses any integer parameter; the script is printed with a handle where Python would not know it."""
     func = program("""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from legal_programs import MACHINES
 from network_maker import Maker, drawn, random_network
 from scale import scaled
 
@@ -165,3 +166,20 @@ def test_what_has_no_pairs_is_widened_once() -> None:
     assert isinstance(depthwise, Operator)
     assert [b.dtype for b in depthwise.func.buffers] == ["bfloat16", "float32", "bfloat16"]
     assert {b.dtype for b in depthwise.func.body.allocs} == {"float32"}
+
+
+@pytest.mark.parametrize(("groups", "ci", "k", "is_pair"), [(2, 8, 3, True), (4, 8, 1, True), (8, 8, 3, False)])
+def test_channels_of_a_group_are_pairs(groups: int, ci: int, k: int, is_pair: bool) -> None:
+    """The part of the channels that a group adds up along; a group of one channel has none."""
+    make = Maker()
+    x = make.map("{0} + T.float32(1)", make.input(1, ci, 6, 6))
+    shape = {"ci": ci, "co": 16, "h": 6, "w": 6, "k": k, "pad": k // 2, "groups": groups}
+    one = make.work("conv2d", x, make.constant(16, ci // groups, k, k), **shape)
+    two = make.work("conv2d", one, make.constant(8, 16, 1, 1), ci=16, co=8, h=6, w=6, k=1, pad=0)
+    made = in_precision(make.network(two), "bfloat16")
+    grouped = made.nodes[1]
+    assert isinstance(grouped, Operator)
+    assert [b.dtype for b in grouped.func.buffers] == ["bfloat16", "bfloat16" if is_pair else "float32", "bfloat16"]
+    target = MACHINES["bf16"]
+    space = ss.generate(grouped.func, target, {b.name: "fixed" for b in grouped.func.buffers})
+    assert any("dot=" in sketch.name for sketch in space.sketches) == is_pair

@@ -36,6 +36,8 @@ def test_a_race_says_what_stood_in_its_way() -> None:
         two.startswith("the wall time of 'numpy' is 2.5 times its processor time") and "OPENBLAS_NUM_THREADS=1" in two
     )
     assert not [*module.notes_of(Load(0.0, 0.0, False, 2), {"numpy": 1.0})]
+    (crowded,) = module.notes_of(None, {}, 100_000)
+    assert crowded.startswith("100000 threads were asked for, where this process may use")
     found = module.Results(_results(["a", "b"], samples(1.0, 1.0)))
     found.notes = (one,)
     assert repr(found).endswith(one)

@@ -51,3 +51,10 @@ def test_products_and_sums_of_two_sizes() -> None:
     assert text_of(fitted(product, known, possible)) == "h * w * 2"
     assert text_of(fitted(total, known, possible)) == "w * 3 + (h + 1)"
     assert fitted([1, 4, 2, 8, 5], known, possible) is None
+
+
+def test_a_square_has_both_sides_of_one_size() -> None:
+    """The elements of an image whose sides are the same size; nothing for what is beside it."""
+    points = [2, 3, 48, 47, 100]
+    assert text_of(fitted([3 * n * n for n in points], {"n": points}, {"n": ALL})) == "n * n * 3"
+    assert fitted([n * n + (n == 47) for n in points], {"n": points}, {"n": ALL}) is None

@@ -69,6 +69,15 @@ def attention(hidden: int = 16, heads: int = 2) -> ModelProto:
     return model(nodes, {"x": (1, "s", hidden)}, constants)
 
 
+def pieces() -> ModelProto:
+    """A square image repeated, some of its rows, and its mean."""
+    nodes = [
+        node("Tile", "x r", "t"), node("Gather", "t i", "g", axis=2), node("Relu", "g", "y"),
+        node("GlobalAveragePool", "x", "m"),
+    ]  # fmt: skip
+    return model(nodes, {"x": (1, 2, "n", "n")}, {"r": np.array([1, 1, 1, 3]), "i": np.array([0, -1, 2])}, "y m")
+
+
 def expected(made: ModelProto, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     found: list[np.ndarray] = ReferenceEvaluator(made).run(None, arrays)
     return found
@@ -78,6 +87,7 @@ IMAGES = {"H": (16, 64, 4), "W": (17, 60)}
 NETWORKS: dict[str, Any] = {
     "perceptron": (perceptron, {"n": (1, 33)}, [(n, 12) for n in (1, 2, 7, 16, 33)]),
     "images": (images, IMAGES, [(1, 3, 16, 17), (1, 3, 64, 60), (1, 3, 28, 31), (1, 3, 40, 58)]),
+    "pieces": (pieces, {"n": (3, 40)}, [(1, 2, n, n) for n in (3, 4, 17, 40)]),
     "attention": (attention, {"s": (1, 64)}, [(1, s, 16) for s in (1, 2, 3, 31, 32, 64)]),
 }  # fmt: skip
 

@@ -100,7 +100,7 @@ def test_what_decides_the_code_decides_the_kernel(
     """Another number of threads, or another version of anything that makes code, is compiled anew."""
     assert built(tasks) == 0
     assert built(tasks_of(NETWORK, discover("cpu", 1))) == 3
-    monkeypatch.setattr(kernel_cache, "software", lambda: "another version")
+    monkeypatch.setattr(kernel_cache, "software", lambda *_: "another version")
     assert built(tasks) == 3
 
 

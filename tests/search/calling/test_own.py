@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
+from stridesmith.backends import cpu_topology
 from stridesmith.backends.devices import discover
 from stridesmith.backends.host_load import Load
 from stridesmith.cli import main
@@ -42,6 +43,15 @@ def mine(moves: bool = False) -> ss.Schedule:
     sch.split("j", [None, 8])
     sch.vectorize("j_1")
     return sch
+
+
+def test_the_time_of_more_threads_than_cores_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the figure, as what else kept the machine busy; nothing where each thread has a core."""
+    monkeypatch.setattr(cpu_topology, "usable_threads", lambda: 1)
+    crowded = ss.build(mine(), ss.Target("cpu", threads=2))
+    told = "2 threads were asked for, where this process may use 1 cores"
+    assert told in repr(crowded.time(seconds=0.01))
+    assert told not in repr(ss.build(mine(), ONE).time(seconds=0.01))
 
 
 def test_a_schedule_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Any) -> None:

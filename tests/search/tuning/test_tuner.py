@@ -22,6 +22,7 @@ import pytest
 import synthetic_space as synthetic
 from record_makers import make_record
 
+from stridesmith.backends import cpu_topology
 from stridesmith.backends.host_load import Load
 from stridesmith.configs.load import target as described
 from stridesmith.errors import (
@@ -934,7 +935,7 @@ def test_the_roof_of_a_program_has_the_peak_of_the_type_that_it_multiplies() -> 
 def test_a_busy_machine_and_more_threads_than_cores_are_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, as notes, and what others took stands beside the result and in what is stored of the run."""
     monkeypatch.setattr(tuner, "look", lambda: Load(busy=1.25, stolen=0.0, throttled=False, processors=2))
-    monkeypatch.setattr(tuner, "usable_threads", lambda: 1)
+    monkeypatch.setattr(cpu_topology, "usable_threads", lambda: 1)
     monkeypatch.setattr(tuner, "_ray_executor", lambda *_, **__: world.executor)
     target = replace(world.task.target, kind="cpu", threads=64)
     task = Task(WORK, target, interface_of(WORK))
@@ -945,9 +946,9 @@ def test_a_busy_machine_and_more_threads_than_cores_are_said(world: World, monke
     told = [event["message"] for event in world.of("note")]
     assert any("other processes keep 1.2 of 2 processors" in note and "`stridesmith doctor`" in note for note in told)
     assert any("64 threads were asked for, where this process may use 1 cores" in note for note in told)
-    assert world.done["busy"] == 1.25
+    assert (world.done["busy"], world.done["cores"], world.done["threads"]) == (1.25, 1, 64)
     with Database(world.path, read_only=True) as database:
-        assert [facts.busy for facts in database.runs().values()] == [1.25]
+        assert [(facts.busy, facts.cores) for facts in database.runs().values()] == [(1.25, 1)]
 
 
 def test_the_result_tells_its_spread_its_run_and_what_the_search_called_the_best(world: World) -> None:
