@@ -389,10 +389,10 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
             return
         path.mkdir(parents=True, exist_ok=True)
         files = {path / f"{name.replace('/', '_')}.npy": array for name, array in arrays.items()}
-        for file in files:
-            refuse_other(file, "outputs", b"\x93NUMPY")
-        for file, array in files.items():
-            np.save(file, array)
+        for place in files:
+            refuse_other(place, "outputs", b"\x93NUMPY")
+        for place, array in files.items():
+            np.save(place, array)
 
 
 def _range(array: Any) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, UsageError
+from ..files import at_home, is_database
 from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from .lookup import best_of_each, reading
@@ -26,7 +27,7 @@ def best(options: Options, output: Output) -> int:
         name, sources = database.name, {record.id: _source(record, database) for record in found}
     if not found:
         made_by = (options if asked else replace(options, workload="conv2d")).command()
-        raise NoRecord(f"{name} has no such record; to make one, run `{made_by}`")
+        raise NoRecord(f"{name} has no record yet; to make one, run `{made_by}`")
     rows = []
     for record in found:
         output.event({"event": "record", "record": record.id, "workload": record.workload, "shape": dict(record.params),
@@ -74,6 +75,11 @@ def import_(file: Path, db: str | None, output: Output) -> int:
     from ..search.records.database import Database
     from ..search.records.log import read_log
 
+    if at_home(str(file)).is_file() and is_database(at_home(str(file))) and file.stat().st_size:
+        raise UsageError(
+            f"{file} is a database; `{COMMAND} export LOG --db {file}` writes its records into a log, and "
+            f"`{COMMAND} import LOG` takes them in"
+        )
     good: list[Record] = []
     refused: list[str] = []
     for item in read_log(file):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSchedule, UsageError
 from ..files import small_text
+from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.task import Task
 from ..space.workloads.taking import LARGEST_SCRIPT
@@ -138,9 +139,12 @@ def _schedule(path: str, entry: Entry) -> Schedule:
 
     text = small_text(Path(path), "the schedule", LARGEST_SCRIPT)
     try:
-        schedule = Trace.from_script(text).replay(entry.work.func)
+        trace = Trace.from_script(text)
+        schedule = trace.replay(entry.work.func)
     except ScheduleError as error:
         raise UsageError(f"--from {path}: {error}") from None
+    if not trace.instructions:
+        raise UsageError(f"--from {path} has no step; it takes lines as `{COMMAND} show --trace` prints them")
     schedule.subject = entry.work
     return schedule
 

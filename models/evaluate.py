@@ -7,7 +7,7 @@ tensor's type after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..ir.numbers import BITS, HALF_BYTES, boundary_dtype, to_storage
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
 from .fallback import run_foreign
-from .network import CARRIED, REFERENCE, Array, Branches, Cut, Foreign, Lookup, Network, Node, Operator, Tensor
+from .network import CARRIED, REFERENCE, Array, Branches, Cut, Foreign, Lookup, Loop, Network, Node, Operator, Tensor
 
 
 def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
@@ -48,6 +48,14 @@ def outputs_of(network: Network, node: Node, values: Mapping[str, Array]) -> dic
         return {node.outputs[0]: looked_up(node, values[node.inputs[0]])}
     if isinstance(node, Cut):
         return {node.outputs[0]: cut(node, *(values[name] for name in node.inputs))}
+    if isinstance(node, Loop):
+        names, body = node.inputs, node.body
+
+        def run(arrays: Sequence[Array]) -> list[Array]:
+            found = evaluate(body, dict(zip(body.inputs, arrays, strict=True)))
+            return [found[name] for name in body.outputs]
+
+        return dict(zip(node.outputs, repeated(node, [values[name] for name in names], run), strict=True))
     part = node.networks[chosen(node, values[node.inputs[0]])]
     assert isinstance(part, Network)
     found = evaluate(part, {n: values[given] for n, given in zip(part.inputs, node.inputs[1:], strict=True)})
@@ -108,6 +116,25 @@ def chosen(node: Branches, condition: Array) -> int:
         which = ("then", "else")[number]
         raise ModelProblem(f"the condition of `{node.name}` chooses its branch `{which}`, which cannot be: {part}")
     return number
+
+
+def repeated(
+    node: Loop, arrays: Sequence[Array], run: Callable[[Sequence[Array]], Sequence[Array]]
+) -> list[Array]:  # fmt: skip
+    """The last states and the parts of all runs of a loop whose network `run` computes, from what is passed to it."""
+    most, goes_on = (np.asarray(array).reshape(-1)[0] for array in arrays[:2])
+    given = [node.body.tensors[name] for name in node.body.inputs[:2]]
+    states, others = list(arrays[2 : 2 + node.states]), list(arrays[2 + node.states :])
+    parts: list[list[Array]] = [[] for _ in node.outputs[node.states :]]
+    number = 0
+    while number < most and goes_on:
+        first = [np.full(t.shape, v, t.dtype) for t, v in zip(given, (number, goes_on), strict=True)]
+        condition, *found = run([*first, *states, *others])
+        states, goes_on = found[: node.states], np.asarray(condition).reshape(-1)[0]
+        for some, part in zip(parts, found[node.states :], strict=True):
+            some.append(part)
+        number += 1
+    return [*states, *(np.stack(some) for some in parts)]
 
 
 def cut(node: Cut, whole: Array, count: Array) -> Array:

@@ -31,9 +31,9 @@ from typing import TypeAlias
 
 from ..errors import ProgramError
 from ..ir.caches import cached
-from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const, reads_memory
+from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const, free_variables, reads_memory, substitute
 from ..ir.node import children, remembered, transform, walk
-from ..ir.stmt import Block, PrimFunc, Stmt, Store
+from ..ir.stmt import Block, For, PrimFunc, Stmt, Store
 from ..ir.target import Target
 from ..ir.text import expr_text
 from ..space.design.apply import prepared
@@ -46,7 +46,7 @@ from .borders import outside_of
 from .merge import merged
 from .network import Network, Operator
 
-ZERO = const(0)
+ZERO, ONE = const(0), const(1)
 CHEAP = 4
 """Operations that may be repeated for each reader of an element."""
 MOST_REDUCTIONS = 8
@@ -265,7 +265,8 @@ def tidied(func: PrimFunc) -> PrimFunc:
     """
     if steps_of(func):
         return func
-    schedule = Schedule(transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node))
+    written = transform(func, _without_idle)
+    schedule = Schedule(_at_unit_iterators(written))
     while True:
         inline_chains(schedule)
         cheap = next(_repeated(schedule.func), None)
@@ -279,12 +280,35 @@ def tidied(func: PrimFunc) -> PrimFunc:
         except ProgramError:
             continue
         schedule = aligned
-    return schedule.func
+    return _at_unit_iterators(schedule.func)
+
+
+def _without_idle(node: object) -> object:
+    """A block without iterators of one value along which its store does not move, or a loop without that of no block.
+
+    An element-wise block is one again, though it went along dimensions of one point of what it reads.
+    """
+    if isinstance(node, For):
+        return node.body if node.extent == ONE and node.var not in free_variables(node.body) else node
+    if not isinstance(node, Block) or node.reduce or node.init is not None or not isinstance(node.body, Store):
+        return node
+    used = {n for index in node.body.indices for n in walk(index) if isinstance(n, Var)}
+    single = (item for item in node.iters if item.extent == 1 and item.kind == "spatial")
+    idle = {item.var: ZERO for item in single if item.var not in used}
+    if not idle or len(idle) == len(node.iters):
+        return node
+    left = tuple(item for item in node.iters if item.var not in idle)
+    return replace(node, iters=left, body=substitute(node.body, idle), predicate=substitute(node.predicate, idle))
+
+
+def _at_unit_iterators(func: PrimFunc) -> PrimFunc:
+    """``a[0, v1]`` -> ``a[v0, v1]``, where v0 has one value: what computes elements reads at all of its iterators."""
+    made: PrimFunc = transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node)
+    return made
 
 
 def _with_unit_iterators(block: Block) -> Block:
-    """``a[0, v1]`` -> ``a[v0, v1]``, where v0 has one value: an element-wise block reads at all of its iterators."""
-    if not is_elementwise(block):
+    if block.reduce or block.init is not None or not isinstance(block.body, Store):
         return block
     single = [i.var for i in block.iters if i.extent == 1]
 

@@ -137,7 +137,33 @@ class Branches:
         return replace(self, networks=(first, second))
 
 
-Called: TypeAlias = Foreign | Lookup | Cut | Branches
+@dataclass(frozen=True)
+class Loop:
+    """A network that runs again and again: ``condition, states, parts = body(number, condition, states, others)``.
+
+    `inputs` are the most runs that there may be and the condition of the first, both of one element, the first of so
+    many `states`, and the others, which are the same in each run; `outputs` are the last states, and then the parts of
+    all runs along a new first dimension.
+    """
+
+    name: str
+    body: Network
+    states: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    op: str = "Loop"
+
+    @property
+    def networks(self) -> tuple[Network]:
+        """The network that runs."""
+        return (self.body,)
+
+    def mapped(self, change: Callable[[Network], Network]) -> Loop:
+        """The node with its network as `change` makes it."""
+        return replace(self, body=change(self.body))
+
+
+Called: TypeAlias = Foreign | Lookup | Cut | Branches | Loop
 """What Python runs between calls of kernels; tensors pass as ONNX has them."""
 Node: TypeAlias = Operator | Called
 
@@ -189,8 +215,8 @@ class Network:
 
     @property
     def parts(self) -> tuple[Network, ...]:
-        """The network itself, and those of its branches, theirs included."""
-        inner = (part for node in self.nodes if isinstance(node, Branches) for part in node.networks)
+        """The network itself, and those of its branches and loops, theirs included."""
+        inner = (part for node in self.nodes if isinstance(node, Branches | Loop) for part in node.networks)
         return (self, *(found for part in inner if isinstance(part, Network) for found in part.parts))
 
     @property
@@ -203,10 +229,10 @@ class Network:
         return replace(self, nodes=nodes, tensors=self.tensors if tensors is None else tensors)
 
     def with_branches(self, change: Callable[[Network], Network]) -> Network:
-        """The network with `change` applied to the networks of its branches."""
-        if not any(isinstance(node, Branches) for node in self.nodes):
+        """The network with `change` applied to the networks of its branches and loops."""
+        if not any(isinstance(node, Branches | Loop) for node in self.nodes):
             return self
-        return self.with_nodes(tuple(n.mapped(change) if isinstance(n, Branches) else n for n in self.nodes))
+        return self.with_nodes(tuple(n.mapped(change) if isinstance(n, Branches | Loop) else n for n in self.nodes))
 
 
 def _signature(node: Node) -> str:
@@ -215,6 +241,8 @@ def _signature(node: Node) -> str:
         return canonical(node.func).script()
     if isinstance(node, Branches):
         return repr([part if isinstance(part, str) else part.signature for part in node.networks])
+    if isinstance(node, Loop):
+        return f"{node.op} {node.states} {node.body.signature}"
     if isinstance(node, Cut):
         return f"{node.op} {node.axis}"
     return repr(node.table) if isinstance(node, Lookup) else node.op
@@ -253,9 +281,8 @@ def problems(network: Network) -> Iterator[str]:
         known.update(node.outputs)
         if isinstance(node, Operator):
             yield from _misfits(network, node)
-        elif isinstance(node, Branches):
-            for part in node.networks:
-                yield from () if isinstance(part, str) else _misfits_of(network, node, part)
+        elif isinstance(node, Branches | Loop):
+            yield from _misfits_of(network, node)
     for name in network.outputs:
         if name not in known:
             yield f"nothing computes the output `{name}`"
@@ -275,10 +302,24 @@ def _wrong_constants(network: Network) -> Iterator[str]:
             yield f"constant `{name}` is {found}, its tensor {wanted}"
 
 
-def _misfits_of(network: Network, node: Branches, part: Network) -> Iterator[str]:
-    """What is wrong with a network in a branch, and where its tensors are not those of the node."""
-    yield from problems(part)
-    for outer, inner in ((node.inputs[1:], part.inputs), (node.outputs, part.outputs)):
+def _misfits_of(network: Network, node: Branches | Loop) -> Iterator[str]:
+    """What is wrong with the networks in a node, and where their tensors are not those of the node."""
+    count = node.states if isinstance(node, Loop) else len(node.outputs)
+    first, of_results = (2, 1) if isinstance(node, Loop) else (1, 0)
+    parts = [part for part in node.networks if isinstance(part, Network)]
+    for part in parts:
+        yield from problems(part)
+        inputs, outputs = part.inputs[2:] if isinstance(node, Loop) else part.inputs, part.outputs[of_results:]
+        yield from _mispassed(
+            network, node, part, ((node.inputs[first:], inputs), (node.outputs[:count], outputs[:count]))
+        )
+
+
+def _mispassed(
+    network: Network, node: Branches | Loop, part: Network, passed: Iterable[tuple[tuple[str, ...], tuple[str, ...]]]
+) -> Iterator[str]:
+    """A sentence for tensors of a node that are passed for others of a network."""
+    for outer, inner in passed:
         theirs = [(t.shape, t.dtype, t.told) for t in map(part.tensors.__getitem__, inner)]
         if theirs != [(t.shape, t.dtype, t.told) for t in map(network.tensors.__getitem__, outer)]:
             yield f"`{node.name}` passes `{', '.join(outer)}` for `{', '.join(inner)}`, of other types or shapes"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -65,11 +66,17 @@ class Options:
         known = cls.__dataclass_fields__
         for name in given or {}:
             if name not in known:
-                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
-                raise UsageError(f"the backend `stridesmith` has no option {name!r}{hint}")
+                hint = did_you_mean(name, known)
+                raise UsageError(
+                    f"the backend `stridesmith` has no option {name!r}{hint}; there are {', '.join(known)}"
+                )
         found = cls(**(given or {}))
         if found.rest not in ("eager", "inductor"):
             raise UsageError(f"the option `rest` is 'eager' or 'inductor', but got {found.rest!r}")
+        if not isinstance(found.db, str | os.PathLike | None):
+            raise UsageError(f"the option `db` is the path or URL of a database, but got {found.db!r}")
+        if found.threads is not None and (type(found.threads) is not int or found.threads < 1):
+            raise UsageError(f"the option `threads` is a number above 0, but got {found.threads!r}")
         if not isinstance(found.winograd, bool):
             raise UsageError(f"the option `winograd` is True or False, but got {found.winograd!r}")
         return found

@@ -118,6 +118,8 @@ def race(
     """
     if not isinstance(entries, Mapping) or len(entries) < 2:
         raise UsageError('race() takes two entries or more by name, as in ss.race({"mine": schedule, "tuned": record})')
+    if strange := [name for name in entries if not isinstance(name, str)]:
+        raise UsageError(f"the entries of a race have texts as their names, but one is {strange[0]!r}")
     checked_seconds(seconds)
     made = {name: _made(name, entry, target, interface) for name, entry in entries.items()}
     shapes = {

@@ -13,10 +13,12 @@ The optimizers have, for each tensor X of weights with its gradient G, and state
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from .graph import ModelGraph, ModelNode
+from .loops import MOST_NODES
 from .parts import Parts, element_type
 
 TRAINING = "ai.onnx.preview.training"
@@ -158,6 +160,26 @@ def _mixed(p: Parts, old: int | str, new: str, kept: float, taken: float, into: 
     return p.add("Add", parts, into)
 
 
+def _scan_of_rows(p: Parts) -> bool:
+    """A Scan of version 8 goes along the second dimension, for each row of the first one by itself."""
+    if p.graph.opset(p.whole) > 8:
+        return False
+    (rows, steps), lengths, body = p.shape(len(p.whole.inputs) - 1)[:2], p.known(0), p.attribute("body")
+    if (p.has(0) and (lengths is None or np.any(lengths != steps))) or rows * steps * len(body.node) > MOST_NODES:
+        return False
+    given = {"body": body, "num_scan_inputs": p.attribute("num_scan_inputs")}
+    for row in range(rows):
+        place = p.constant(row, "int64")
+        parts = [p.add("Gather", [at, place], axis=0) for at in range(1, len(p.whole.inputs))]
+        p.add("Scan", parts, [-1] * len(body.output), scan_input_directions=p.attribute("directions"), **given)
+        p.nodes[-1] = replace(p.nodes[-1], version=9)  # whose steps are written out in the words of the model's version
+    scans = [node for node in p.nodes if node.op == "Scan"]
+    for at in [at for at in range(len(p.whole.outputs)) if p.wants(at)]:
+        axis = p.constant([0], "int64")
+        p.add("Concat", [p.add("Unsqueeze", [scan.outputs[at], axis]) for scan in scans], at, axis=0)
+    return True
+
+
 def _tensors(p: Parts, states: int) -> list[tuple[int, ...]] | None:
     """The places of each tensor, its gradient and its states, after rate and step; None where not of float32."""
     count = (len(p.whole.inputs) - 2) // (2 + states)
@@ -234,6 +256,7 @@ BODIES: Mapping[tuple[str, str], Callable[[Parts], bool]] = {
     ("", "Pad"): _border_of_nothing,
     ("", "ReduceMax"): _of_bools,
     ("", "ReduceMin"): _of_bools,
+    ("", "Scan"): _scan_of_rows,
     ("", "BatchNormalization"): _batch_normalization,
     (TRAINING, "Adagrad"): _adagrad,
     (TRAINING, "Adam"): _adam,

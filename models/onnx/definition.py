@@ -27,7 +27,7 @@ POOLS = ("MaxPool", "AveragePool", "LpPool")
 def as_defined(node: Node, graph: Graph, inferred: Sequence[Type | None]) -> list[Type | None]:
     """The types of a node's results, from what is inferred of them."""
     found = list(inferred)
-    if node.domain or not node.inputs or any(name not in graph.types for name in node.reads):
+    if node.domain or not node.inputs or not node.inputs[0] or any(name not in graph.types for name in node.reads):
         return found
     first = graph.types[node.inputs[0]]
     shape: tuple[int, ...] | None = None

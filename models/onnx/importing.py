@@ -10,12 +10,12 @@ from typing import TypeAlias
 from onnx import ModelProto, TensorProto
 
 from ..inputs import Given, Shapes
-from ..network import Branches, Cut, Foreign, Lookup, Network, Operator
+from ..network import Branches, Cut, Foreign, Lookup, Loop, Network, Operator
 from ..network import Node as NetworkNode
 from ..operators.algebra import in_integers
 from ..operators.building import network_of, programs
 from ..operators.cropping import crop
-from ..operators.graph import OWN_DOMAIN, Choice, Graph, Node
+from ..operators.graph import OWN_DOMAIN, Choice, Graph, Node, Repetition
 from ..operators.simplify import simplify
 from .graph import ModelGraph, constant_names, refusing
 from .old_versions import as_newest
@@ -117,7 +117,8 @@ def _called(node: NetworkNode) -> str:
     """What a node became."""
     if isinstance(node, Operator):
         return node.func.name
-    return {Foreign: "foreign", Lookup: "a table of texts", Branches: "two networks", Cut: "cut"}[type(node)]
+    names = {Foreign: "foreign", Lookup: "a table of texts", Branches: "two networks", Loop: "a network", Cut: "cut"}
+    return names[type(node)]
 
 
 def _built(graph: ModelGraph, node: Node, fates: list[Fate]) -> list[NetworkNode]:
@@ -126,6 +127,10 @@ def _built(graph: ModelGraph, node: Node, fates: list[Fate]) -> list[NetworkNode
     name = node.name or node.outputs[0]
     if isinstance(node, Choice):
         return [Branches(name, _branches(node, name, fates), node.inputs, outputs)]
+    if isinstance(node, Repetition):
+        assert isinstance(node.body, ModelGraph)
+        body = _named(_network(node.body, fates), f"{name}/body/")
+        return [Loop(name, body, node.states, node.inputs, outputs)]
     if node.domain == OWN_DOMAIN and node.op == "Lookup":
         return [Lookup(name, node.values["table"], node.inputs, outputs)]
     if node.domain == OWN_DOMAIN and node.op == "Cut":

@@ -11,10 +11,11 @@ body hands its condition on, or has a constant for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, helper, numpy_helper
+from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 from ..network import Array
 from .graph import ModelGraph, ModelNode, constant_names, model_node, node_of, with_names
@@ -29,7 +30,7 @@ def unrolled(node: ModelNode, graph: ModelGraph, known: Mapping[str, Array]) -> 
         return None
     body: GraphProto = node.values["body"]
     writer = _Writer(node, graph, body)
-    count = _loop_count(node, body, known) if node.op == "Loop" else writer.scan_count()
+    count = loop_count(node, body, known) if node.op == "Loop" else writer.scan_count()
     if not count or count * max(1, len(body.node)) > MOST_NODES or body.sparse_initializer:
         return None
     return list(writer.loop(count) if node.op == "Loop" else writer.scan(count))
@@ -40,7 +41,7 @@ def mapped(node: ModelNode, graph: ModelGraph, lists: MutableMapping[str, list[s
     return list(_Writer(node, graph, node.values["body"]).each(lists))
 
 
-def _loop_count(node: ModelNode, body: GraphProto, known: Mapping[str, Array]) -> int:
+def loop_count(node: ModelNode, body: GraphProto, known: Mapping[str, Array]) -> int:
     """The iterations of a Loop; 0 where they are not known."""
     limit, condition = (node.inputs[at] if at < len(node.inputs) else "" for at in (0, 1))
     if limit not in known or (condition and (condition not in known or not bool(known[condition].reshape(-1)[0]))):
@@ -139,8 +140,7 @@ class _Writer:
     def _constants(self) -> Iterator[ModelNode]:
         """The weights of the body, which all iterations read."""
         for tensor in self.body.initializer:
-            yield model_node("Constant", "", self.shared[tensor.name], (), (self.shared[tensor.name],),
-                             [helper.make_attribute("value", tensor)])  # fmt: skip
+            yield _constant(self.shared[tensor.name], tensor)
 
     def _iteration(self, number: int, given: Sequence[str]) -> Any:
         """Yield the nodes of one iteration; returns the names of its results."""
@@ -184,6 +184,8 @@ class _Writer:
         yield model_node("Unsqueeze", "", target, (source, axes), (target,))
 
 
-def _constant(name: str, value: Array) -> ModelNode:
-    attribute = helper.make_attribute("value", numpy_helper.from_array(np.asarray(value)))
-    return model_node("Constant", "", name, (), (name,), [attribute])
+def _constant(name: str, value: Array | TensorProto) -> ModelNode:
+    """A constant, which has all types in the version 9 of the operators, whatever the model's is."""
+    tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value))
+    attribute = helper.make_attribute("value", tensor)
+    return replace(model_node("Constant", "", name, (), (name,), [attribute]), version=9)

@@ -55,6 +55,8 @@ def as_newest(node: Node, version: int, shapes: Shapes, constants: Mapping[str, 
         return _with(node, axis=first)
     if node.op in DEFAULT_ACTIVATIONS:
         return _recurrent(node, shapes, constants)
+    if node.op == "Scan" and version < 9:
+        raise _misread(node, "has no dimension of rows, which the tensors of its version 8 begin with")
     if why := _otherwise(node, shapes) or _lengths(node, shapes, constants):
         raise _misread(node, why)
     return node

@@ -51,6 +51,7 @@ from .inputs import known_inputs
 from .loops import mapped, unrolled
 from .quantized import as_integers
 from .reading import Weights
+from .repeating import as_loop, repetition
 from .sequences import listed, place, resolved
 
 OLDEST = 7
@@ -59,6 +60,7 @@ OLDEST = 7
 SMALL = 1 << 14
 """Constants of so many elements may say something about shapes."""
 
+NO_TYPES: Mapping[str, Type] = {}
 LEARNING = "ai.onnx.ml"
 """Whose operators have shapes that do not depend on contents, also where ONNX infers none."""
 
@@ -129,10 +131,12 @@ class _Resolver:
                 graph.constant(name, what)
         self._nodes(proto)
 
-    def run_inside(self, proto: GraphProto, around: ModelGraph) -> None:
-        """Read the graph of a branch, whose inputs are the tensors around it that it reads."""
+    def run_inside(self, proto: GraphProto, around: ModelGraph, given: Mapping[str, Type]) -> None:
+        """Read an inner graph, whose inputs are what it is `given`, and the tensors around it that it reads."""
         graph = self.graph
         self._initializers(proto)
+        graph.types.update(given)
+        graph.inputs = tuple(given)
         for name in dict.fromkeys(free_names(proto)):
             if name in around.constants:
                 graph.constant(name, around.constants[name])
@@ -272,7 +276,10 @@ class _Resolver:
         if self._counts(node):
             return
         inner = as_integers(node, graph, types[0]) or expanded(node, graph) or unrolled(node, graph, known)
+        inner = inner or as_loop(node, graph, types)
         if inner is not None and self._taken_apart(node, inner, types):
+            return
+        if repetition(node, graph, known, types, self._inside):
             return
         _require_known(node, types, inferred)
         if node.op == "Split" and not node.domain:  # a part without elements is known, and nothing has to compute it
@@ -371,13 +378,13 @@ class _Resolver:
             raise invalid(node, f"its condition has {condition.size} elements, and not one")
         self._branch(node, bool(condition))
 
-    def _inside(self, proto: GraphProto) -> ModelGraph:
-        """The graph of a branch of its own, with what it reads around it as inputs."""
+    def _inside(self, proto: GraphProto, given: Mapping[str, Type] = NO_TYPES) -> ModelGraph:
+        """The graph of a branch, or of a loop whose inputs are `given`, with what it reads around it as inputs."""
         around = self.graph
         graph = ModelGraph(proto.name, (), (), {}, {}, [], around.opsets, ir_version=around.ir_version)
         inner = _Resolver(graph, self.weights)
         inner.folded = self.folded
-        inner.run_inside(proto, around)
+        inner.run_inside(proto, around, given)
         self.folded = inner.folded
         return graph
 

@@ -79,6 +79,19 @@ class Choice(Node):
 
 
 @dataclass(frozen=True)
+class Repetition(Node):
+    """A loop at run time: ``condition, states, parts = body(number, condition, states, others)``, again and again.
+
+    The inputs are the largest number of runs and the condition of the first, both of one element, the first `states`,
+    and the others, which are the same in each run; the outputs the last states, and then the parts of all runs, whose
+    number is known, along a new first dimension.
+    """
+
+    body: Graph = field(kw_only=True)
+    states: int = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class Quantised:
     """The bytes of a constant that stands in a model as ``(data - zero) scale``.
 

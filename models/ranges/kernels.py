@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ...ir.target import Target
     from ...search.records.database import Database
 
+LASTING = ("refused", "build_error")
+"""Failures that would be the same ones again."""
+
 Builder: TypeAlias = "Callable[[Iterable[Build]], Sequence[Built | Failed]]"
 
 
@@ -82,7 +85,8 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
         if isinstance(reply, Built) and (record := records[number]) is not None:
             notice = "" if record.trace else f"record {record.id} is the program as it is written"
             found = replace(found, trace=record.trace, notice=notice)
-        kernel_cache.store(questions[number], found)
+        if isinstance(reply, Built) or reply.kind in LASTING:  # what a busy machine gave up is tried again
+            kernel_cache.store(questions[number], found)
         replies[number] = found
     made: dict[str, Kernel] = {}
     for item, record, built in zip(tasks, records, replies, strict=True):

@@ -32,7 +32,7 @@ from ...ir.ranges import alone_in, values_of
 from ...ir.text import extents_text
 from ..run.memory import Span, best_fit
 from ..run.timing import random_arrays, seconds_of
-from .network import RangedNetwork, RangedOperator, RangedTensor
+from .network import RangedNetwork, RangedOperator, RangedTensor, valued
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -169,6 +169,8 @@ class RangedModel:
                 key = name, None if argument.layout.is_in_place else argument.layout
                 if key not in known:
                     array = self.network.constants[name]
+                    if node.shapes:
+                        array = array.reshape(valued(node.shapes[number], {}))
                     held = numpy_dtype(argument.dtype)
                     packed = pack(argument, array if array.dtype == held else array.view(held))
                     memory = zeros(max(packed.nbytes, 1))
@@ -223,7 +225,8 @@ class RangedModel:
         for node in self.network.nodes:
             if node.func is None:
                 continue
-            record, executable = self._record(node, shapes, begin, offsets)
+            own = [valued(shape, sizes) for shape in node.shapes] or [shapes[n] for n in (*node.inputs, *node.outputs)]
+            record, executable = self._record(node, own, begin, offsets)
             for index, name in enumerate((*node.inputs, *node.outputs)):
                 owner = self._owner[name]
                 if owner in outside:
@@ -238,12 +241,14 @@ class RangedModel:
             self._plans.popitem(last=False)
         return plan
 
-    def _record(self, node: RangedOperator, shapes: Shapes, begin: int, offsets: Mapping[str, int]) -> tuple[Any, Any]:
-        """What a kernel is given: addresses of parameters, values of sizes, addresses of workspaces."""
+    def _record(
+        self, node: RangedOperator, shapes: Sequence[tuple[int, ...]], begin: int, offsets: Mapping[str, int]
+    ) -> tuple[Any, Any]:
+        """What a kernel is given for arrays of these shapes: addresses, values of sizes, addresses of workspaces."""
         assert node.func is not None
         names = (*node.inputs, *node.outputs)
         kernel, executable = self.kernels[node.name], self._executables[node.name]
-        open_ones = {b.name: shapes[n] for b, n in zip(node.func.buffers, names, strict=True) if not b.is_fixed}
+        open_ones = {b.name: shape for b, shape in zip(node.func.buffers, shapes, strict=True) if not b.is_fixed}
         values = values_of(node.func, open_ones, {})
         places = []
         for number, name in enumerate(names):
@@ -253,8 +258,7 @@ class RangedModel:
         places += [begin + offsets[f"{node.name}\0{n}"] for n in range(len(executable.workspaces))]
         sizes = [values[v] for v in kernel.task.work.func.sizes] if node.func.sizes else []
         if sizes:
-            physical = [shapes[name] for name in names]
-            executable = executable.at(physical, [values[v] for v in node.func.sizes])
+            executable = executable.at(shapes, [values[v] for v in node.func.sizes])
         return executable.pack(places), executable
 
     def _placed(self, shapes: Shapes) -> tuple[dict[str, int], int]:

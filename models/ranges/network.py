@@ -29,13 +29,15 @@ class RangedTensor:
 class RangedOperator:
     """A program of all shapes and the tensors that it is called with, as `network.Operator` has them.
 
-    One that only says where a result lies, which is where its only input does, has no program.
+    One that only says where a result lies, which is where its only input does, has no program.  Where the program
+    takes several axes of its tensors as one, `shapes` are the extents of its parameters.
     """
 
     name: str
     func: PrimFunc | None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,5 +54,10 @@ class RangedNetwork:
 
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of a tensor where the parameters have these values."""
-        columns = {size: np.asarray(value, np.int64) for size, value in sizes.items()}
-        return tuple(int(values_at(extent, columns)) for extent in self.tensors[name].extents)
+        return valued(self.tensors[name].extents, sizes)
+
+
+def valued(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Extents where the parameters of a network have these values."""
+    columns = {size: np.asarray(value, np.int64) for size, value in sizes.items()}
+    return tuple(int(values_at(extent, columns)) for extent in shape)

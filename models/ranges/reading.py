@@ -27,6 +27,7 @@ from ...ir.verify.rules import verify
 from ..network import Array, Network, Operator
 from .fitting import forms
 from .grouping import Groups, is_view
+from .joining import joined
 from .lifting import Differs, Grid, Lifted, Unlooked, lifted, lifted_shapes
 from .network import RangedNetwork, RangedOperator, RangedTensor, Shape
 
@@ -161,6 +162,30 @@ class Programs:
         self._named[name], self._alike[tuple(funcs), shapes] = (shapes, len(rows), found), found
         return found
 
+    def joined(
+        self, name: str, funcs: Sequence[PrimFunc], given: Sequence[Shape | None], rows: Sequence[int]
+    ) -> tuple[PrimFunc, tuple[Shape, ...], tuple[Shape, ...]] | None:
+        """The program of an operator with axes as one, the extents of its parameters, and those of its tensors.
+
+        None where it has no such axes, or no such program.
+        """
+        one = joined(funcs)
+        fixed_ones = [n for n, shape in enumerate(given) if shape and not any(isinstance(e, Expr) for e in shape)]
+        if one is None or any(func.buffers[n].extents != given[n] for n in fixed_ones for func in funcs):
+            return None  # a part of a constant that is longer is none of its axes as one
+        made = lifted_shapes(funcs, given, self.grid, rows)
+        shapes = one.shapes(made)
+        told = [None if shape is None else own for shape, own in zip(given, shapes, strict=True)]
+        try:
+            found = self.of(f"{name} joined", one.funcs, told, rows)
+        except (Differs, ProgramError):
+            return None
+        for number, own in enumerate(shapes):
+            for extent, wanted in zip(found.shape(number), own, strict=True):
+                if not np.array_equal(self.grid.values(extent), self.grid.values(wanted)):
+                    return None
+        return found.func, shapes, made
+
 
 def ranged(
     read: Read, shapes: Mapping[str, Sequence[int | str]], ranges: Mapping[str, Range], target: Target
@@ -227,9 +252,12 @@ def _generalised(
         given += [None] * len(op.outputs)
         funcs = [one.func for one in instances]
         func: PrimFunc | None = None
+        own: tuple[Shape, ...] = ()
         try:
             if is_view(op, funcs, first):
                 made = lifted_shapes(funcs, given, looks.grid, rows)
+            elif (one := programs.joined(op.name, funcs, given, rows)) is not None:
+                func, own, made = one
             else:
                 found = programs.of(op.name, funcs, given, rows)
                 func, made = found.func, tuple(found.shape(number) for number in range(len(op.func.buffers)))
@@ -240,7 +268,7 @@ def _generalised(
         for name, extents in zip(op.outputs, made[len(op.inputs) :], strict=True):
             extents = tuple(simplest(extent, looks.grid, rows) for extent in extents)
             tensors[name] = RangedTensor(name, extents, first.tensors[name].dtype)
-        nodes.append(RangedOperator(op.name, func, op.inputs, op.outputs))
+        nodes.append(RangedOperator(op.name, func, op.inputs, op.outputs, own))
     for name, tensor in tensors.items():
         for row, network in zip(rows, networks, strict=True):
             if name not in constants and name in network.tensors:

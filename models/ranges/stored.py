@@ -69,8 +69,11 @@ def _to_json(network: RangedNetwork) -> dict[str, Any]:
         "name": network.name, "inputs": network.inputs, "outputs": network.outputs, "programs": scripts,
         "constants": list(network.constants),
         "tensors": [[t.name, [_extent_json(e) for e in t.extents], t.dtype] for t in network.tensors.values()],
-        "nodes": [[n.name, None if n.func is None else number[n.func.script()], n.inputs, n.outputs]
-                  for n in network.nodes],
+        "nodes": [
+            [n.name, None if n.func is None else number[n.func.script()], n.inputs, n.outputs,
+             [[_extent_json(e) for e in shape] for shape in n.shapes]]
+            for n in network.nodes
+        ],
     }  # fmt: skip
 
 
@@ -81,9 +84,12 @@ def _from_json(told: Mapping[str, Any], ranges: Mapping[str, Range], largest: Ne
         return None
     funcs = [program(script) for script in told["programs"]]
     nodes = tuple(
-        RangedOperator(name, None if func is None else funcs[func], tuple(inputs), tuple(outputs))
-        for name, func, inputs, outputs in told["nodes"]
-    )
+        RangedOperator(
+            name, None if func is None else funcs[func], tuple(inputs), tuple(outputs),
+            tuple(tuple(map(_extent, shape)) for shape in shapes),
+        )
+        for name, func, inputs, outputs, shapes in told["nodes"]
+    )  # fmt: skip
     inputs, outputs = tuple(told["inputs"]), tuple(told["outputs"])
     return RangedNetwork(told["name"], dict(ranges), inputs, outputs, tensors, constants, nodes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -13,7 +14,7 @@ from ...search.records.status import error_of
 from ...search.workers import kernel_cache
 from ...search.workers.executor import NO_TIME
 from ...search.workers.programs import candidate, estimated
-from ...search.workers.protocol import Build, Built, Compiled, Failed, to_text
+from ...search.workers.protocol import Build, Built, Compiled, Failed, Trace, to_text
 from ...search.workers.spread import build_here
 from ...space.interface import PACKED_AHEAD
 
@@ -71,12 +72,33 @@ def kernels_of(
     wanted = [(item.task, record) for item, record in zip(tasks, records, strict=True)]
     known = [kernel_cache.stored(_question(task, record)) for task, record in wanted]
     missing = [pair for pair, reply in zip(wanted, known, strict=True) if not isinstance(reply, Built)]
-    made = iter(_made(missing, build))
+    pairs = list(zip(wanted, known, strict=True))
+    choices = {alike(task): r.trace for (task, record), r in pairs if record is None and isinstance(r, Built)}
+    made = iter(_made(missing, build, choices))
     found: dict[str, Kernel] = {}
-    for item, (task, record), reply in zip(tasks, wanted, known, strict=True):
+    for item, ((task, record), reply) in zip(tasks, pairs, strict=True):
         kernel = _kernel(task, record, reply) if isinstance(reply, Built) else next(made)
         found.update((node.name, kernel) for node in item.operators)
     return found
+
+
+_NUMBERS = re.compile(r"(?<=\[)\d+(?=[,\]])|(?<=, )\d+(?=[,\]])|(?<= [+-] )\d+(?=[,\]])|(?<=T\.float32\()[^()]*(?=\))")
+
+
+_KEPT = ("for ", "def ")
+"""How lines begin that say extents; those of buffers and iterators assign ``T.alloc_buffer`` and ``T.axis``."""
+
+
+def alike(task: Task) -> tuple[object, ...]:
+    """What programs have in common for which one schedule is as good: all but floats, and where slices begin.
+
+    Extents of loops and of buffers, steps and bounds are the same, and so is what the estimate says of them.
+    """
+    lines = (
+        line if line.lstrip().startswith(_KEPT) or " = T.a" in line else _NUMBERS.sub("#", line)
+        for line in task.script.splitlines()
+    )
+    return "\n".join(lines), task.target, tuple(task.interface.items())
 
 
 def best_record(task: Task, database: Database) -> Record | None:
@@ -106,9 +128,12 @@ def _question(task: Task, record: Record | None) -> str:
     return json.dumps(["estimate", task.script, task.target.to_json(), dict(task.interface)])
 
 
-def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[Kernel]:
+def _made(
+    wanted: Sequence[tuple[Task, Record | None]], build: Builder, choices: Mapping[tuple[object, ...], Trace | None]
+) -> list[Kernel]:
     """Kernels that nobody has compiled yet; they are kept, unless another try could give another one.
 
+    What the estimate likes is asked once for programs that are `alike`, of some of which `choices` has the traces.
     Before a deadline (`ir.deadline`) estimates are made here, and after it none.  Raises OutOfTime where the builder
     has no time left for the program as it was written.
     """
@@ -121,7 +146,7 @@ def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[
             except OutOfTime:
                 late.add(task.script)
         first.append(job)
-    replies = _through_cache(build, first)
+    replies = _once_for_all_alike(build, wanted, first, choices)
     found = []
     for (task, record), job, reply in zip(wanted, first, replies, strict=True):
         lasts = (isinstance(reply, Built) or reply.kind in ("refused", "build_error")) and task.script not in late
@@ -137,6 +162,38 @@ def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[
             kernel_cache.store(_question(task, record), reply)
         found.append(_kernel(task, record, reply))
     return found
+
+
+def _once_for_all_alike(
+    build: Builder, wanted: Sequence[tuple[Task, Record | None]], jobs: Sequence[Build],
+    choices: Mapping[tuple[object, ...], Trace | None],
+) -> list[Built | Failed]:  # fmt: skip
+    """Replies to builds; of those that ask for an estimate and are alike the first one is asked, and others follow it.
+
+    One for which the schedule of the first is refused is asked itself.
+    """
+    known, leaders, followers = dict(choices), dict[int, Build](), dict[int, tuple[object, ...]]()
+    for number, ((task, _), job) in enumerate(zip(wanted, jobs, strict=True)):
+        key = alike(task) if job.estimated is not None else ()
+        if key and key in known:
+            followers[number] = key
+        else:
+            leaders[number] = job
+            known.update({key: None} if key else {})
+    replies = dict(zip(leaders, _through_cache(build, [*leaders.values()]), strict=True))
+    for number, reply in replies.items():
+        if isinstance(reply, Built) and jobs[number].estimated is not None:
+            known[alike(wanted[number][0])] = reply.trace
+    tried = {
+        number: replace(_plain(jobs[number]), trace=known[key])
+        for number, key in followers.items()
+        if known[key] is not None
+    }
+    found = dict(zip(tried, _through_cache(build, [*tried.values()]), strict=True)) if tried else {}
+    replies |= {n: replace(reply, trace=tried[n].trace) for n, reply in found.items() if isinstance(reply, Built)}
+    left = {number: jobs[number] for number in followers if number not in replies}
+    replies |= dict(zip(left, _through_cache(build, [*left.values()]), strict=True)) if left else {}
+    return [replies[number] for number in range(len(jobs))]
 
 
 def _with_estimate(job: Build, interface: Mapping[str, str]) -> Build:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,9 @@ from ...ir.deadline import look
 from ...ir.dtypes import SCALAR_TYPES
 from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES, is_passed_as
-from ..evaluate import as_bits, chosen, cut, looked_up
+from ..evaluate import as_bits, chosen, cut, looked_up, repeated
 from ..fallback import run_foreign
-from ..network import CARRIED, Branches, Called, Cut, Foreign, Lookup, Network, Operator, Tensor, problems
+from ..network import CARRIED, Branches, Called, Cut, Foreign, Lookup, Loop, Network, Operator, Tensor, problems
 from .plan import plan
 from .report import Row, report
 from .timing import random_arrays, seconds_of
@@ -63,7 +64,7 @@ class Model:
         self._inner = {
             node.name: tuple(None if isinstance(part, str) else Model(part, kernels, target) for part in node.networks)
             for node in network.nodes
-            if isinstance(node, Branches)
+            if isinstance(node, Branches | Loop)
         }
         self._segments = self._cut()
         cut_here = (n for n in network.nodes if isinstance(n, Cut) or (isinstance(n, Foreign) and n.at_most))
@@ -263,10 +264,16 @@ class Model:
                 found = {node.outputs[0]: looked_up(node, arrays[node.inputs[0]])}
             elif isinstance(node, Cut):
                 found = {node.outputs[0]: cut(node, *(arrays[name] for name in node.inputs))}
+            elif isinstance(node, Loop):
+                (model,) = inner
+                assert model is not None
+                given = [np.asarray(arrays[name], order="C") for name in node.inputs]
+                results = repeated(node, given, partial(model._run, out=None))
+                found = dict(zip(node.outputs, results, strict=True))
             else:
                 model = inner[chosen(node, arrays[node.inputs[0]])]
                 assert model is not None
-                given = [np.ascontiguousarray(arrays[name]) for name in node.inputs[1:]]
+                given = [np.asarray(arrays[name], order="C") for name in node.inputs[1:]]
                 found = dict(zip(node.outputs, model._run(given, None), strict=True))
             for name, value in found.items():
                 self._write(name, value)

@@ -23,9 +23,9 @@ class Row:
     """One operator of a model.
 
     `program` is the name of its program, or its ONNX type where that runs by the reference implementation (`origin`
-    "fallback"); other origins are "tuned", "estimated" and "untuned", "called" of branches, look-ups of texts and cuts,
-    which Python does, and "view" of an operator that has nothing to do
-    because its tensors lie in one another.  `recorded_us` is what the kernel took when it was tuned by itself.
+    "fallback"); other origins are "tuned", "estimated" and "untuned", "called" of branches, loops, look-ups of texts
+    and cuts, which Python does, and "view" of an operator that has nothing to do because its tensors lie in one
+    another.  `recorded_us` is what the kernel took when it was tuned by itself.
     `layouts` has a text for each tensor that it passes, constants left out; `copied` are the bytes that it moves
     without computing: its own intermediates, and all of an operator that only moves.
     """

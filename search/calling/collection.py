@@ -34,9 +34,11 @@ class Database(records.Database):
 
         Its `run` and `sketch` are ``yours``.  `ss.load` and all commands find it where it has won, and later searches
         have it in their final race.  The `interface` is as in tuning: arguments whose layout the schedule changes have
-        to be ``free`` or ``constant``.  Raises UsageError for a schedule that the interface refuses, WrongResult for
-        one whose result differs from the program's; such a one is stored as a failure, and never counts.
+        to be ``free`` or ``constant``.  Raises UsageError for a schedule that the interface refuses, StorageError for a
+        database that is only read, WrongResult for a schedule whose result differs from the program's; such a one is
+        stored as a failure, and never counts.
         """
+        self._refuse_read_only()
         return own.add(self, schedule, own.task_of(schedule, target, interface, threads))
 
     def rows(self) -> list[dict[str, Any]]:

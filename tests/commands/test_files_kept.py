@@ -74,6 +74,14 @@ def test_a_library_replaces_its_like_and_nothing_else(format: str, tmp_path: Pat
         file.write_bytes(before[file])
 
 
+def test_a_database_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`import` says how a log is made of it."""
+    path = tmp_path / "own.db"
+    ss.Database(str(path)).close()
+    assert main(["import", str(path), "--db", str(tmp_path / "other.db")]) == 2
+    assert f"own.db is a database; `stridesmith export LOG --db {path}` writes its records" in capsys.readouterr().err
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A text that is neither a database nor a log is a mistake of the command, not of a disk."""
     ss.Database(str(tmp_path / "own.db")).close()

@@ -91,6 +91,18 @@ def test_a_dimension_of_one_point_that_follows_a_product_costs_nothing() -> None
     assert anchor.epilogue
 
 
+def test_a_dimension_of_one_point_that_goes_between_others_costs_nothing() -> None:
+    """As where a convolution along one dimension is written as one along two: its result without it, turned around."""
+    make = Maker()
+    flat = make.map("a[v0, v1, 0, v2]", conv(make, make.input(1, 3, 1, 8), k=1), shape=(1, 4, 8))
+    biased = make.map("T.max({0} + b[v1], T.float32(0))", flat, make.constant(4))
+    first = checked(make.network(make.map("a[v1, v2, v0]", biased, shape=(8, 1, 4))))
+    (node,) = fused(first, CPU).nodes
+    assert isinstance(node, Operator)
+    (anchor,) = anchors(prepared(Schedule(node.func), frozenset()).func, {})
+    assert anchor.epilogue
+
+
 def test_index_maps_cost_nothing() -> None:
     """Transposes, reshapes, slices and borders become indices of what reads or writes them."""
     make = Maker()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_models import model, node
+from onnx_models import model, node, value
 
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.onnx import read
@@ -59,3 +59,24 @@ def test_pooled_numbers_go_back(more: int) -> None:
     found = evaluate(network, {"x": x})["y"]
     np.testing.assert_array_equal(found[:, :, :6], wanted)
     assert found.shape == (1, 2, 6 + more, 8) and not found[:, :, 6:].any()
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 4]])
+def test_a_scan_of_rows_goes_along_each_of_them(lengths: list[int] | None) -> None:
+    """Version 8: sums along the second dimension for each row of the first, one of two tensors from its end."""
+    body = helper.make_graph(
+        [node("Add", "s v", "t"), node("Add", "t w", "u"), node("Identity", "u", "r")], "body",
+        [value(name, (3,)) for name in "svw"], [value(name, (3,)) for name in "ur"],
+    )  # fmt: skip
+    given = ["lengths" if lengths else "", "first", "x", "z"]
+    scan = [helper.make_node("Scan", given, ["last", "y"], body=body, num_scan_inputs=2, directions=[0, 1])]
+    known = {"lengths": np.array(lengths)} if lengths else None
+    shapes = {"first": (2, 3), "x": (2, 4, 3), "z": (2, 4, 3)}
+    network = read(model(scan, shapes, known, outputs="last y", opset=8))
+    assert not network.foreign
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    found = evaluate(network, arrays)
+    wanted = arrays["first"][:, None] + np.cumsum(arrays["x"] + arrays["z"][:, ::-1], axis=1)
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["last"], wanted[:, -1], rtol=1e-5, atol=1e-6)

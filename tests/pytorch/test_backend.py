@@ -275,6 +275,9 @@ def test_options() -> None:
     """An option that there is not is named, with the one that was meant."""
     with torch.no_grad(), pytest.raises(Exception, match=r"no option 'thread' .did you mean 'threads'"):
         torch.compile(network(), backend=ss.torch.backend, options={"thread": 1})(torch.randn(3, 6))
+    for wrong, words in (({"db": 5}, "`db` is the path or URL"), ({"threads": 0}, "`threads` is a number above 0")):
+        with pytest.raises(Exception, match=words):
+            torch.compile(network(), backend=ss.torch.backend, options=wrong)(torch.randn(3, 6))
     with torch.no_grad(), pytest.raises(Exception, match="`rest` is 'eager' or 'inductor'"):
         compiled(network(), rest="none")[0](torch.randn(3, 6))
     with torch.no_grad(), pytest.raises(Exception, match="`winograd` is True or False, but got 'no'"):

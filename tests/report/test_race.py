@@ -94,6 +94,7 @@ def test_an_entry_may_be_named_as_in_other_calls(monkeypatch: pytest.MonkeyPatch
     [
         ({"a": 1}, ss.UsageError, "two entries or more"),
         ([1, 2], ss.UsageError, "by name"),
+        ({"a": WORK, 5: WORK}, ss.UsageError, "texts as their names, but one is 5"),
         ({"a": WORK, "b": 5}, TypeError, "'b' is something of type int"),
         ({"a": WORK, "b": ss.workload("matmul", m=4)}, ss.UsageError, "take and give other things"),
     ],

@@ -28,7 +28,7 @@ from .technique import Technique
 
 
 @dataclass
-class _Together:
+class Together:
     """The pair of iterators of each block, by number, and the first dimension of each buffer, that become one."""
 
     pairs: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -50,17 +50,23 @@ def _with_one_axis(schedule: Schedule, constants: frozenset[str]) -> Schedule:
             return schedule
 
 
-def _found(func: PrimFunc) -> Iterator[_Together]:
+def _found(func: PrimFunc) -> Iterator[Together]:
     for block in leaf_blocks(func.body):
         for high, a in enumerate(block.iters):
             for low, b in enumerate(block.iters):
-                if high != low and a.kind == b.kind == "reduce" and min(a.extent, b.extent) > 1:
-                    together = _Together()
-                    if _follow(func, block, (high, low), together):
-                        yield together
+                if high == low or not a.kind == b.kind == "reduce" or min(a.extent, b.extent) == 1:
+                    continue
+                if (found := together(func, block, (high, low))) is not None:
+                    yield found
 
 
-def _follow(func: PrimFunc, block: Block, pair: tuple[int, int], found: _Together) -> bool:
+def together(func: PrimFunc, block: Block, pair: tuple[int, int]) -> Together | None:
+    """All that becomes one with a pair of a block's iterators; None where a condition does not hold."""
+    found = Together()
+    return found if _follow(func, block, pair, found) else None
+
+
+def _follow(func: PrimFunc, block: Block, pair: tuple[int, int], found: Together) -> bool:
     """Add a pair of a block, and all that goes with it; False where a condition does not hold."""
     if block.name in found.pairs:
         return found.pairs[block.name] == pair
@@ -85,7 +91,7 @@ def _follow(func: PrimFunc, block: Block, pair: tuple[int, int], found: _Togethe
     return all(_readers_agree(func, buffer, found) for buffer in [*found.dims])
 
 
-def _readers_agree(func: PrimFunc, buffer: Buffer, found: _Together) -> bool:
+def _readers_agree(func: PrimFunc, buffer: Buffer, found: Together) -> bool:
     """Whether every block has a pair of its own in the dimensions of a buffer that become one."""
     at = found.dims[buffer]
     for block in leaf_blocks(func.body):
@@ -99,7 +105,7 @@ def _readers_agree(func: PrimFunc, buffer: Buffer, found: _Together) -> bool:
     return True
 
 
-def _fuse(sch: Schedule, found: _Together) -> None:
+def _fuse(sch: Schedule, found: Together) -> None:
     """Fuse the iterators and the dimensions.  Raises ScheduleError where a primitive refuses."""
     for name, (high, low) in found.pairs.items():
         extents = [item.extent for item in find_block(sch.func, name).iters]

@@ -83,11 +83,15 @@ def _cutting(places: Sequence[Place], extents: Mapping[Place, int], cuts: Cuts) 
 def with_long_vectors(anchor: Anchor, found: tuple[Structure, ...], target: Target) -> tuple[Structure, ...]:
     """The structures whose vectors fill at least half of a register; all of them where none does.
 
-    Digits are often short: groups, phases, the rows of a block.
+    Digits are often short: groups, phases, the rows of a block.  Where elements of the result are apart along all of
+    the long ones, those along its neighbours stay that fill a quarter, as rows of 7 pixels do of 16 lanes.
     """
     lanes = target.vector_lanes(anchor.output.dtype)
-    long = tuple(s for s in found if 2 * anchor.axes[s.vec].extent >= lanes)
-    return long or found
+    long = [s for s in found if 2 * anchor.axes[s.vec].extent >= lanes]
+    if long and all(s.factored or anchor.output.stride(s.vec) != 1 for s in long):
+        neighbours = (s for s in found if not s.factored and anchor.output.stride(s.vec) == 1 and s not in long)
+        long += [s for s in neighbours if 4 * anchor.axes[s.vec].extent >= lanes]
+    return tuple(s for s in found if s in long) or found
 
 
 # ---------------------------------------------------------------- vectors along two axes

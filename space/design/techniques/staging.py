@@ -12,7 +12,7 @@ from ....ir.functions import BIT_CALLS
 from ...primitives.cache import read_buffer
 from ...tree import find_block
 from ..candidates import Bools, Candidates, Columns
-from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
+from ..decision import INLINE, INNER, MASK, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
 from ..decision import NEUTRAL_PAD as NEUTRAL
 from ..layouts import DotPacked4, Identity, LayoutFamily, alternatives, code, is_read_in_words, meeting
 from ..plan import Plan, one
@@ -195,7 +195,25 @@ def _place(plan: Plan) -> None:
             schedule_stage(plan.sch, block, plan.target, inside=inside)
 
 
+def _mask_borders(plan: Plan) -> None:
+    """Mask the lanes of a sum that reads a border along its vectors, which is computed in place.
+
+    Without masks a vector that meets the border runs lane by lane, and of a row of few vectors most do for some tap.
+    """
+    anchor, vec, target = plan.anchor, plan.structure.vec, plan.target
+    has_masks = target.has_mask_registers and all(target.has_masks(operand.dtype) for operand in anchor.operands)
+    if plan.lane() < 2 or not has_masks or plan.factored or plan.structure.dot is not None:
+        return
+    for number, operand in enumerate(anchor.operands):
+        is_inline = operand.source == "stage" and plan.value("place", number) == INLINE
+        along = (axis for dim in operand.tested if operand.dims for axis, _ in operand.dims[dim])
+        if is_inline and vec in along and one(plan.chosen.boundary[vec]) != MASK:
+            for loop in plan.lanes:
+                plan.sch.annotate(loop, "mask", True)
+            return
+
+
 STAGING = Technique(
-    ("layout", "pad", "place"), opens=_opens, excludes=_excludes, applies={Phase.STAGE: _stage, Phase.PLACE: _place},
-    shown=_shown,
+    ("layout", "pad", "place"), opens=_opens, excludes=_excludes,
+    applies={Phase.STAGE: _stage, Phase.PLACE: _place, Phase.VECTORIZE: _mask_borders}, shown=_shown,
 )  # fmt: skip

@@ -120,3 +120,21 @@ def test_variants_that_are_not_lowered_together_give_way_to_the_schedule_of_all_
     rest = []
     made = kernels.kernels_of(tasks, None, build)["y"]
     assert (made.origin, made.trace, made.notice) == ("untuned", None, "no")
+
+
+@pytest.mark.parametrize(("status", "kept"), [("build_timeout", 0), ("infrastructure", 0), ("refused", 1)])
+def test_what_a_busy_machine_gave_up_is_tried_again(status: str, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program as it is written stands in for it, for good only where the schedule would be refused again."""
+    work = ss.workload("matmul", m=(1, 64), n=32, k=16)
+    task = Task(work, TARGET, {"a": "fixed", "b": "fixed", "c": "fixed"})
+    tasks = [RangedTask(task, (RangedOperator("y", work.func, ("a", "b"), ("c",)),))]
+    stored: list[Built | Failed] = []
+    monkeypatch.setattr(kernels.kernel_cache, "stored", lambda _: None)
+    monkeypatch.setattr(kernels.kernel_cache, "store", lambda _, reply: stored.append(reply))
+
+    def build(jobs: Iterable[Build]) -> list[Built | Failed]:
+        return [Failed(status=status, message="no") if job.estimated is not None else build_here([job])[0]
+                for job in jobs]  # fmt: skip
+
+    made = kernels.kernels_of(tasks, None, build)["y"]
+    assert (made.origin, made.notice, len(stored)) == ("untuned", "no", kept)

@@ -13,6 +13,9 @@ from record_makers import make_record
 
 from stridesmith import configs
 from stridesmith.backends.devices import discover
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.models.network import Network, Operator, Tensor
 from stridesmith.models.run import in_place
 from stridesmith.models.run.kernels import best_record, kernels_of
 from stridesmith.models.run.model import Model
@@ -138,3 +141,67 @@ def test_a_damaged_kernel_is_compiled_again(tasks: tuple[NetworkTask, ...]) -> N
     other.replace(second)
     assert built(tasks) == 2
     assert built(tasks) == 0
+
+
+STEP = """
+@T.prim_func
+def step(x: T.Buffer((4, 8, 24), "float32"), w: T.Buffer((24, {n}), "float32"), y: T.Buffer((8, {n}), "float32")):
+    for i, j, k in T.grid(8, {n}, 24):
+        with T.block("product"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                y[vi, vj] = T.float32(0.0)
+            y[vi, vj] = y[vi, vj] + x[{at}, vi, vk] * w[vk, vj]
+"""
+
+
+def steps(*places: int) -> Network:
+    """Products of parts of one tensor, as those of a recurrence that is written out, and one with wider weights."""
+    rng = np.random.default_rng(0)
+    constants = {f"w{n}": rng.standard_normal((24, n)).astype("float32") for n in (16, 32)}
+    tensors = {name: Tensor(name, array.shape, "float32") for name, array in constants.items()}
+    tensors["x"] = Tensor("x", (4, 8, 24), "float32")
+    nodes = []
+    for number, (at, n) in enumerate([*((at, 16) for at in places), (0, 32)]):
+        func = parse(STEP.format(at=at, n=n))
+        assert isinstance(func, PrimFunc)
+        tensors[f"y{number}"] = Tensor(f"y{number}", (8, n), "float32")
+        nodes.append(Operator(f"step{number}", func, ("x", f"w{n}"), (f"y{number}",)))
+    return Network("steps", ("x",), tuple(node.outputs[0] for node in nodes), tensors, constants, tuple(nodes))
+
+
+def test_programs_that_begin_elsewhere_in_a_tensor_are_estimated_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One schedule for all steps, also for those that come later; other extents have one of their own."""
+    monkeypatch.setattr(kernel_cache.CACHE, "name", str(tmp_path))
+    target, estimated = discover("cpu", 1), 0
+
+    def counting(wanted: Iterable[Build]) -> list[Built | Failed]:
+        nonlocal estimated
+        jobs = [*wanted]
+        estimated += sum(job.estimated is not None for job in jobs)
+        return build_here(jobs)
+
+    for network in (steps(0, 1, 2), steps(0, 1, 2, 3)):
+        kernels = kernels_of(tasks_of(network, target), None, counting)
+        assert estimated == 2
+        assert {kernel.origin for kernel in kernels.values()} == {"estimated"}
+        model = Model(network, kernels, target)
+        (x,) = model.random_inputs()
+        for number, found in enumerate(model(x)[:-1]):
+            np.testing.assert_allclose(found, x[number] @ network.constants["w16"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_for_which_the_schedule_of_one_alike_is_refused_is_estimated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is taken on trust: a trace is applied with all of its proofs."""
+    monkeypatch.setattr(kernel_cache.CACHE, "name", str(tmp_path))
+
+    def refusing(wanted: Iterable[Build]) -> list[Built | Failed]:
+        return [Failed(status="refused") if job.trace is not None else build_here([job])[0] for job in wanted]
+
+    network = steps(0, 1)
+    kernels = kernels_of(tasks_of(network, discover("cpu", 1)), None, refusing)
+    assert {kernel.origin for kernel in kernels.values()} == {"estimated"}

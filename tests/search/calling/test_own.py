@@ -194,6 +194,7 @@ def test_the_program_as_it_is_written_is_shown(capsys: pytest.CaptureFixture[str
         ("sch.split(loop='nowhere', factors=[None, 8])", "nowhere"),
         ("import os", "calls such as"),
         ("sch.split(", "line 1"),
+        ("# nothing yet", "has no step; it takes lines as `stridesmith show --trace` prints them"),
     ],
 )
 def test_a_file_that_is_no_schedule(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,6 +204,14 @@ def test_a_file_that_is_no_schedule(text: str, words: str, tmp_path: Path, capsy
     for more in (["--trials", "1"], ["--dry-run"]):
         assert main(["--workload", "matmul", "--shape", "m=24,n=32,k=16", "--from", str(path), *more]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_database_that_is_only_read_takes_no_schedule(tmp_path: Path) -> None:
+    """Said before anything is measured."""
+    ss.Database(tmp_path / "x.db").close()
+    database = ss.Database(tmp_path / "x.db", read_only=True)
+    with database, pytest.raises(ss.StridesmithError, match="for reading only"):
+        database.add(mine(), ONE)
 
 
 class Foreign:

@@ -7,6 +7,7 @@ from draws import candidates, func_of
 from expected_space import CPU
 from goldens.execute import same_results
 
+from stridesmith import configs
 from stridesmith.space.design.space import generate
 from stridesmith.space.design.techniques.digits import DIGITS
 from stridesmith.space.schedule import Schedule
@@ -73,3 +74,22 @@ def test_buffers_have_a_dimension_for_each_digit(name: str) -> None:
     for number, sketch in enumerate(generate(func, CPU).sketches):
         for choice in candidates(sketch, 1, number):
             same_results(func, sketch.schedule(choice).func)
+
+
+@pytest.mark.parametrize(("pixels", "extents"), [(7, {7, 32}), (3, {32}), (24, {24, 32})])
+def test_vectors_along_short_rows_stay_where_the_channels_of_a_group_are_apart(pixels: int, extents: set[int]) -> None:
+    """Of shuffled channels, rows of 7 pixels are read at once, and channels one by one; rows of 3 are too short."""
+    func = func_of(f"""
+@T.prim_func
+def main(x: T.Buffer((4, 32, 9, {pixels}), "float32"), w: T.Buffer((128, 3), "float32"),
+         y: T.Buffer((128, 7, {pixels}), "float32")):
+    for c, h, v, k in T.grid(128, 7, {pixels}, 3):
+        with T.block("taps"):
+            vc, vh, vw, vk = T.axis.remap("SSSR", [c, h, v, k])
+            with T.init():
+                y[vc, vh, vw] = T.float32(0)
+            y[vc, vh, vw] = y[vc, vh, vw] + x[vc % 4, vc // 4, vh + vk, vw] * w[vc, vk]
+""")
+    tiled = [s for s in generate(func, configs.target("cpu-avx512")).sketches if s.parts]
+    found = {s.main.anchor.axes[s.main.structure.vec].extent for s in tiled if not s.main.structure.factored}
+    assert found >= extents and not {3, 4} & found

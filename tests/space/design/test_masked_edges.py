@@ -15,7 +15,7 @@ from stridesmith.backends.render.llvm_module import generate as llvm_text
 from stridesmith.backends.render.opencl.program import generate as opencl_text
 from stridesmith.ir.target import Target
 from stridesmith.space.design.candidates import Candidates
-from stridesmith.space.design.decision import MASK, Decision
+from stridesmith.space.design.decision import INLINE, MASK, Decision
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
@@ -87,3 +87,26 @@ def test_a_mask_needs_an_edge_that_cuts_a_vector() -> None:
         found = Candidates(part, rows, target)
         how, lane = found.boundary[part.structure.vec], found.lane
         assert not (np.broadcast_to(how == MASK, len(rows)) & (40 % lane == 0)).any()
+
+
+def test_lanes_of_a_border_that_is_computed_in_place_are_masked() -> None:
+    """Rows of one vector meet the border with most taps: none runs lane by lane where masks have registers."""
+    work = workload("depthwise_conv2d", c=5, h=6, w=16, kh=5, kw=5, pad=2)
+    wide, narrow = (Target(kind="cpu", vector_bits=bits, registers=32, isa=isa)
+                    for bits, isa in ((512, "avx512"), (256, "avx2")))  # fmt: skip
+    here = discover("cpu")
+    for target, has_masks in ((wide, True), (narrow, False)):
+        space = generate(work.func, target, dict.fromkeys(work.constants, "constant"))
+        inline = restricted(space, lambda decision, value: decision.kind != "place" or value == INLINE)
+        sketch = next(s for s in inline.sketches if s.main.anchor.axes[s.main.structure.vec].extent == 16)
+        rows = sketch.draw(np.random.default_rng(0), 60)
+        found = Candidates(sketch.main, rows, target)
+        whole = np.broadcast_to(
+            (found.lane == target.vector_bits // 32) & (found.boundary[sketch.main.structure.vec] != MASK), len(rows)
+        )
+        assert whole.any()
+        for row in rows[whole][:3]:
+            func = sketch.schedule([int(c) for c in row]).func
+            assert ("llvm.masked.load" in llvm_text(lower(func, target), target)) == has_masks
+            if target.isa == here.isa:
+                run_compiled(work, func, target=here)
