@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.numbers import boundary_dtype
-from stridesmith.models.ranges.network import RangedNetwork
+from stridesmith.models.ranges.network import RangedNetwork, valued
 
 Array: TypeAlias = NDArray[Any]
 Point: TypeAlias = Mapping[str, int]
@@ -198,7 +198,9 @@ def computed(network: RangedNetwork, point: Point, arrays: Mapping[str, Array]) 
         if node.func is None:
             results = [values[node.inputs[0]].reshape(results[0].shape)]
         else:
-            interpret(node.func, *(values[name] for name in node.inputs), *results)
+            arrays_of = [*(values[name] for name in node.inputs), *results]
+            own = [valued(shape, point) for shape in node.shapes] or [array.shape for array in arrays_of]
+            interpret(node.func, *(array.reshape(shape) for array, shape in zip(arrays_of, own, strict=True)))
         values.update(zip(node.outputs, results, strict=True))
     return {name: values[name] for name in network.outputs}
 
@@ -221,7 +223,7 @@ class Expected:
         for _ in range(2):
             moved = {n: a * (1 + MOVED * rng.uniform(-1, 1, a.shape)).astype(np.float32) for n, a in arrays.items()}
             for name, array in zip(graph.outputs, run(moved), strict=True):
-                moves[name] = max(moves[name], _apart(array, results[name]))
+                moves[name] = max(moves[name], apart(array, results[name]))
         return cls(arrays, results, moves)
 
     def differences(self, found: Mapping[str, Array]) -> list[str]:
@@ -231,12 +233,12 @@ class Expected:
             got, far = found[name], self.moves[name]
             if got.shape != wanted.shape:
                 told.append(f"{name} has the shape {got.shape}, not {wanted.shape}")
-            elif far < FAR and not (apart := _apart(got, wanted)) <= CLOSE + 30 * far:
-                told.append(f"{name} is {apart:.2g} of its largest number away")
+            elif far < FAR and not (off := apart(got, wanted)) <= CLOSE + 30 * far:
+                told.append(f"{name} is {off:.2g} of its largest number away")
         return told
 
 
-def _apart(a: Array, b: Array) -> float:
+def apart(a: Array, b: Array) -> float:
     """The largest difference of elements, as a share of the largest one."""
     return float(np.abs(a - b).max() / max(float(np.abs(b).max()), 1e-3))
 

@@ -387,6 +387,20 @@ def blocks(g: FreeGraph, x: str) -> Sequence[str]:
     ]
 
 
+def lookup(g: FreeGraph, x: str) -> Sequence[str]:
+    """Rows of a table at numbers that are computed, or ones at their places."""
+    clipped = g.node(
+        "Clip", g.node("Mul", x, g.constant(np.float32(3))), *map(g.constant, (np.float32(-3), np.float32(4)))
+    )
+    numbers = g.node("Cast", clipped, to=onnx.TensorProto.INT64)  # both ways, as indices from the end are negative
+    if g.chance(0.3):
+        ends = g.constant(np.array([0.0, 1.0], np.float32))
+        return [g.node("OneHot", numbers, g.ints(5), ends, axis=-1)]
+    if g.chance(0.3) and g.least(x, 0) > 4:
+        return [g.node("GatherElements", x, numbers, axis=0)]
+    return [g.node("Gather", g.normal(7, int(g.pick(1, 4, 6))), numbers, axis=0)]
+
+
 def triangle(g: FreeGraph, x: str) -> Sequence[str]:
     return [g.node("Trilu", x, g.constant(np.array(int(g.pick(0, 0, 1, -1)))), upper=int(g.chance(0.5)))]
 
@@ -407,7 +421,7 @@ RECIPES: tuple[Recipe, ...] = (
     conv, conv, conv, conv_transpose, pool, pool, global_pool, product, product, own_product, attention, gemm, concat,
     concat, cut, cut, split, reshape, reshape, transpose, transpose, expand, tile, softmax, normalisation,
     normalisation, reduction, reduction, extreme, running, pad, resize, binary, binary, binary, unary, unary, unary,
-    gather, positions, by_size, filled, blocks, triangle, recurrent,
+    gather, positions, by_size, filled, blocks, triangle, recurrent, lookup, lookup,
 )  # fmt: skip
 
 
