@@ -14,6 +14,7 @@ from ..network import Branches, Cut, Foreign, Lookup, Loop, Network, Operator
 from ..network import Node as NetworkNode
 from ..operators.algebra import in_integers
 from ..operators.building import network_of, programs
+from ..operators.cropping import crop
 from ..operators.graph import OWN_DOMAIN, Choice, Graph, Node, Repetition
 from ..operators.simplify import simplify
 from .graph import ModelGraph, constant_names, refusing
@@ -100,6 +101,7 @@ def import_model(
 def _network(graph: ModelGraph, fates: list[Fate]) -> Network:
     """The network of a graph; what became of its nodes is added to `fates`."""
     in_integers(graph)
+    crop(graph)
     simplify(graph)
     nodes: list[NetworkNode] = []
     fates += [Fate(*note) for note in graph.notes]

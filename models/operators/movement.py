@@ -140,20 +140,31 @@ def _equal_parts(extent: int, count: int) -> list[int]:
     return [max(0, min(size, extent - at * size)) for at in range(count)]
 
 
-def _slice(site: Site) -> Built:
-    shape, result = site.shape(), site.result().shape
+def sliced(site: Site) -> list[tuple[int, int]] | None:
+    """The first element that a Slice takes along each dimension, and its step; None where they are computed."""
+    shape = site.shape()
     starts, ends = site.integers(1, "starts"), site.integers(2, "ends")
     if starts is None or ends is None or site.is_open(3) or site.is_open(4):
         return None
     axes = site.integers(3, "axes") or list(range(len(starts)))
     steps = site.integers(4) or [1] * len(starts)
-    index = point(len(shape))
+    found = [(0, 1)] * len(shape)
     for at, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis = at % len(shape)
         first, _, _ = slice(start, None if step < 0 and end < -shape[axis] else end, step).indices(shape[axis])
-        first = max(first, 0)  # backwards, a start in front of the first element is this one
-        index[axis] = affine(index[axis], step, shift=-first) if step > 0 else f"{first} - {affine(index[axis], -step)}"
-    return moved(site, "slice", index) if len(result) == len(shape) else None
+        found[axis] = max(first, 0), step  # backwards, a start in front of the first element is this one
+    return found
+
+
+def _slice(site: Site) -> Built:
+    shape, found = site.shape(), sliced(site)
+    if found is None or len(site.result().shape) != len(shape):
+        return None
+    index = [
+        v if (first, step) == (0, 1) else affine(v, step, shift=-first) if step > 0 else f"{first} - {affine(v, -step)}"
+        for v, (first, step) in zip(point(len(shape)), found, strict=True)
+    ]
+    return moved(site, "slice", index)
 
 
 def _pad(site: Site) -> Built:

@@ -56,6 +56,43 @@ def test_normalisations_and_scales_go_into_the_convolution() -> None:
     assert same(model(nodes, {"x": (1, 3, 6, 5)}, constants)) == ["conv2d"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "taps", "values", "slices", "whole"),
+    [
+        ((1, 3, 7), (10,), {"strides": [5]}, [(2, 0, -5)], False),
+        ((1, 3, 7), (4,), {"strides": [2], "pads": [1, 0]}, [(2, 1, 13)], False),
+        ((1, 3, 5, 4), (3, 4), {"strides": [2, 3], "output_padding": [1, 2]}, [(2, 1, 9), (3, 2, 99)], False),
+        ((1, 4, 5, 4), (3, 3), {"strides": [2, 2], "group": 4}, [(-1, -6, -1)], False),
+        ((1, 3, 7), (4,), {"strides": [2], "auto_pad": "SAME_UPPER"}, [(2, 1, 13)], True),
+        ((1, 3, 7), (4,), {"strides": [2]}, [(1, 0, 2)], True),
+    ],
+)
+def test_a_slice_of_an_upsampled_image_is_cut_off_by_pads(
+    shape: tuple[int, ...],
+    taps: tuple[int, ...],
+    values: dict[str, Any],
+    slices: list[tuple[int, int, int]],
+    whole: bool,
+) -> None:
+    """One program computes what is left, and the scale behind it is part of its weights; channels are not cut off."""
+    names = ["t", *(f"s{at}" for at in range(len(slices)))]
+    constants: dict[str, Any] = {
+        "w": normal(shape[1], 4 // values.get("group", 1), *taps),
+        "f": positive(4, *[1] * len(taps)),
+    }
+    nodes = [node("ConvTranspose", "x w", "t", **values)]
+    for at, (axis, first, last) in enumerate(slices):
+        given = {f"b{at}": first, f"e{at}": last, f"a{at}": axis}
+        constants |= {name: np.array([number]) for name, number in given.items()}
+        nodes.append(node("Slice", f"{names[at]} b{at} e{at} a{at}", names[at + 1]))
+    if whole:
+        nodes.append(node("Abs", names[-1], "y"))
+    else:
+        nodes.append(node("Mul", f"{names[-1]} f", "y"))
+    made = same(model(nodes, {"x": shape}, constants))
+    assert (made == [f"conv{len(taps)}d_transpose"]) is not whole
+
+
 STEP_CONSTANTS = {**NORM, "d": np.float32(0.1), "h": np.full((4, 1, 1), 0.5, np.float32), "w": normal(4, 3, 1, 1)}
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from ....ir.arith.linear import linear_form
@@ -254,7 +254,10 @@ class _Indices:
         if not terms:
             return
         links = _chain(place, _digits_of(terms, place_of, self.extents))
-        if not links or offset % links[-1].end or self.extents[place] % links[-1].end:
+        extent = self.extents[place]
+        if links and not stored and not offset and links[-1].end < extent:  # the first elements of a dimension
+            links[-1] = replace(links[-1], end=extent - extent % links[-1].scale)
+        if not links or offset % links[-1].end or extent % links[-1].end:
             self.rigid.add(place)
             return
         self.links += links

@@ -112,3 +112,35 @@ def test_names_do_not_matter() -> None:
     spaces = [generate(func_of(text), CPU, {"w": "constant"}) for text in (GATHERED, other)]
     first, second = ([(s.name, [(d.name, d.labels) for d in s.decisions]) for s in space.sketches] for space in spaces)
     assert first == second
+
+
+CROPPED = """
+@T.prim_func
+def main(x: T.Buffer((3, 24), "float32"), w: T.Buffer((3, 5, 10), "float32"), y: T.Buffer((5, {left}), "float32")):
+    acc = T.alloc_buffer((5, 125), "float32")
+    for co, o, c, k in T.grid(5, 125, 3, 10):
+        with T.block("conv"):
+            vo, vi, vc, vk = T.axis.remap("SSRR", [co, o, c, k])
+            with T.init():
+                acc[vo, vi] = T.float32(0)
+            acc[vo, vi] = acc[vo, vi] + T.if_then_else(
+                (vi - vk) % 5 == 0 and 0 <= vi - vk and vi - vk < 120,
+                x[vc, (vi - vk) // 5], T.float32(0)) * w[vc, vo, vk]
+    for co, o in T.grid(5, {left}):
+        with T.block("rectified"):
+            vo, vi = T.axis.remap("SS", [co, o])
+            y[vo, vi] = T.max(acc[vo, vi], T.float32(0))
+"""
+
+
+@pytest.mark.parametrize("left", [125, 120, 60])
+def test_a_reader_of_the_first_elements_is_cut_as_the_sum_is(left: int) -> None:
+    """An epilogue that leaves out the last elements has the sketches of one that takes all, and its results."""
+    func = func_of(CROPPED.replace("{left}", str(left)))
+    whole, space = (generate(f, CPU, {"w": "constant"}) for f in (func_of(CROPPED.replace("{left}", "125")), func))
+    assert [s.name for s in space.sketches] == [s.name for s in whole.sketches] != ["plain"]
+    for number, sketch in enumerate(space.sketches):
+        for choice in candidates(sketch, 1, number):
+            scheduled = sketch.schedule(choice).func
+            check_in_bounds(scheduled)
+            same_results(func, scheduled)
