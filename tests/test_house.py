@@ -346,3 +346,10 @@ def test_things_are_called_by_the_names_of_the_field() -> None:
             if METAPHORS.search(line.replace("in the face of uncertainty", "")):
                 found.append(f"{path.name}:{number}: {line.strip()}")
     assert found == []
+
+
+def test_no_merge_is_half_done() -> None:
+    """No module and no page has the marks that a merge leaves where two changes meet."""
+    pages = [*(CHECKOUT / "docs").rglob("*.md"), *CHECKOUT.glob("*.md")]
+    marks = ("<<<<<<< ", ">>>>>>> ")
+    assert not [p.name for p in pages for line in p.read_text(encoding="utf-8").splitlines() if line.startswith(marks)]
