@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
 LAUNCH_MEETINGS = 8  # of 800 cycles, 2 us: what a launch on several threads takes more (`benchmarks/opencl_calls.py`)
 WAKING_MEETINGS = 100  # the same, 24 us, of a driver whose threads may have to wake up
+LINE_MEETINGS = 0.02  # 16 cycles: a store into a cache line that another thread writes (`benchmarks/shared_lines.py`)
 FEW_OPERATIONS = 4  # of a producer, which the weights of copies and of inlined loads answer for
 SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
 
@@ -304,11 +305,11 @@ class Geometry:
         working = floats(candidates.threads)
         out["idle"] = log2(np.ceil(shared / working) * threads / shared)
         points = self.points * max(1, self.part.chunks)
-        out["meets"] = log2(self._meetings(candidates, shared) * threads / np.float32(points))
+        out["meets"] = log2(self._meetings(cover, candidates, shared) * threads / np.float32(points))
         out["chunk_points"] = log2(np.float32(points) / chunks)
 
-    def _meetings(self, candidates: Candidates, shared: Vector) -> Vector:
-        """How often threads meet: after the shared loops, and after each copy that is made before these.
+    def _meetings(self, cover: Cover, candidates: Candidates, shared: Vector) -> Vector:
+        """How often threads meet: after the shared loops, after copies that are made before these, and in cache lines.
 
         An OpenCL device has other ways for that, and the stages of a chunk meet once in all, which is left out.  Where
         a launch may be for one thread, one for all of them counts as so many meetings.
@@ -322,7 +323,31 @@ class Geometry:
         for number, operand in self.inputs:
             before = candidates.staged(number) & (candidates.place(number) != INNER)
             found = found + floats(before & (not operand.is_packed_by_caller))
+        found = found + np.float32(LINE_MEETINGS) * self._stores_into_shared_lines(cover, candidates)
         return np.asarray(found * (candidates.threads > 1), np.float32)
+
+    def _stores_into_shared_lines(self, cover: Cover, candidates: Candidates) -> Vector:
+        """How many stores of the result, as it is given, go into a cache line of which another thread writes a part.
+
+        Threads take ranges of the shared loops.  Where so few iterations are around the one along the result's rows
+        that a row is cut between threads, and not at the end of a line, the line at each cut goes back and forth.
+        """
+        number = self.operands.index(self.output)
+        along = [a for a in self.part.anchor.spatial if self.output.stride(a) == 1 and a in candidates.tiles]
+        if not along or self.output.dtype == "bool":
+            return np.zeros(1, np.float32)
+        (axis, *_), position = along, candidates.position
+        tiles = {a: np.maximum(floats(count), ONE) for a, count in candidates.tiles.items()}  # of several to a block: 0
+        outside = {a: (position[a] < position[axis]) & ~candidates.inside[a] for a in tiles if a != axis}
+        around = product([np.where(is_outside, tiles[a], ONE) for a, is_outside in outside.items()])
+        cuts = np.clip(floats(candidates.threads) / around, ONE, tiles[axis]) - ONE
+        line = np.float32(self.target.line_bytes // dtypes.nbytes(self.output.dtype))
+        chunk, extent = cover.levels["chunk"][axis], np.float32(self.axes[axis].extent)
+        lanes = np.where(self._meets(candidates, number) == STRIDED, ONE, cover.levels["lane"][self.vec])
+        stores = np.float32(np.prod(self.output.shape, dtype=np.float64)) / extent * np.minimum(line, extent) / lanes
+        given = np.asarray([isinstance(layout, Identity) for layout in candidates.layouts(number)])
+        is_cut = (chunk < extent) & (chunk % line != 0) & given[candidates.layout(number)]
+        return np.asarray(np.where(is_cut, cuts * stores, np.float32(0)), np.float32)
 
     def _copies(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         """Elements that are written to staging buffers per point, and how often parallel chunks repeat that.

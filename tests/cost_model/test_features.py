@@ -11,6 +11,7 @@ import synthetic_space as synthetic
 
 from stridesmith.cost_model import prior
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
+from stridesmith.cost_model.geometry import LINE_MEETINGS
 from stridesmith.cost_model.weights import Weights, classes
 from stridesmith.space.design.program import Axis
 from stridesmith.space.design.space import generate
@@ -400,3 +401,12 @@ def test_rows_a_power_of_two_apart_compete_for_sets():
     others = 32 * 16 * 4 + 14 * 256  # rows of 64 bytes of the result are 256 apart
     assert 2 ** conflict(1024, "bytes:panel") == pytest.approx(14 * 4096 + others, rel=1e-4)
     assert 2 ** conflict(1040, "bytes:panel") == pytest.approx(14 * 32 * 4 + others, rel=1e-4)
+
+
+def test_stores_into_lines_that_threads_share_are_counted():
+    """Two threads with columns of half a line meet in each row; those with whole lines, or with rows, do not."""
+    rows, vectors, points = 127, 2, 127 * 129 * 131  # two vectors of 8 lanes in a line of 64 bytes
+    torn = value("meets", order="s1>s0", tile__s1="1x8")
+    meetings = 1 + LINE_MEETINGS * rows * vectors
+    assert 2**torn == pytest.approx(meetings * synthetic.TARGET.threads / points, rel=1e-5)
+    assert value("meets", order="s1>s0", tile__s1="2x8") == value("meets", order="s0>s1", tile__s1="1x8") < torn

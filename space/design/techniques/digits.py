@@ -45,6 +45,9 @@ Place = tuple[str, str, int]
 
 Cuts = Mapping[Place, frozenset[int]]
 
+SHORTEST = 4
+"""Neighbours that a vector which fills less than half of a register runs along, at least."""
+
 
 def _in_normal_form(schedule: Schedule, constants: frozenset[str]) -> Schedule:
     """The schedule with iterators fused and cut, and dimensions cut, as far as every primitive allows it."""
@@ -84,13 +87,14 @@ def with_long_vectors(anchor: Anchor, found: tuple[Structure, ...], target: Targ
     """The structures whose vectors fill at least half of a register; all of them where none does.
 
     Digits are often short: groups, phases, the rows of a block.  Where elements of the result are apart along all of
-    the long ones, those along its neighbours stay that fill a quarter, as rows of 7 pixels do of 16 lanes.
+    the long ones, those along at least `SHORTEST` of its neighbours stay that fill a quarter, as rows of 7 pixels do of
+    16 lanes; the phases of a transposed convolution are fewer, and not computed beyond their end.
     """
     lanes = target.vector_lanes(anchor.output.dtype)
     long = [s for s in found if 2 * anchor.axes[s.vec].extent >= lanes]
     if long and all(s.factored or anchor.output.stride(s.vec) != 1 for s in long):
         neighbours = (s for s in found if not s.factored and anchor.output.stride(s.vec) == 1 and s not in long)
-        long += [s for s in neighbours if 4 * anchor.axes[s.vec].extent >= lanes]
+        long += [s for s in neighbours if anchor.axes[s.vec].extent >= max(SHORTEST, lanes / 4)]
     return tuple(s for s in found if s in long) or found
 
 
