@@ -334,14 +334,14 @@ class Geometry:
         """
         number = self.operands.index(self.output)
         along = [a for a in self.part.anchor.spatial if self.output.stride(a) == 1 and a in candidates.tiles]
-        if not along or self.output.dtype == "bool":
+        if not along:
             return np.zeros(1, np.float32)
         (axis, *_), position = along, candidates.position
         tiles = {a: np.maximum(floats(count), ONE) for a, count in candidates.tiles.items()}  # of several to a block: 0
         outside = {a: (position[a] < position[axis]) & ~candidates.inside[a] for a in tiles if a != axis}
         around = product([np.where(is_outside, tiles[a], ONE) for a, is_outside in outside.items()])
         cuts = np.clip(floats(candidates.threads) / around, ONE, tiles[axis]) - ONE
-        line = np.float32(self.target.line_bytes // dtypes.nbytes(self.output.dtype))
+        line = np.float32(8 * self.target.line_bytes // dtypes.bits(self.output.dtype))
         chunk, extent = cover.levels["chunk"][axis], np.float32(self.axes[axis].extent)
         lanes = np.where(self._meets(candidates, number) == STRIDED, ONE, cover.levels["lane"][self.vec])
         stores = np.float32(np.prod(self.output.shape, dtype=np.float64)) / extent * np.minimum(line, extent) / lanes

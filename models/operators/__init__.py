@@ -1,7 +1,7 @@
 """Operators as programs, a file for each family; `BUILDERS` has them all, by ONNX's domain and name.
 
-Whatever a model was written in becomes a `graph.Graph` of ONNX's operators, which `simplify` rewrites; a builder makes
-programs of each node.  Nothing here needs the package `onnx`.
+Whatever a model was written in becomes a `graph.Graph` of ONNX's operators, which `crop` and `simplify` rewrite; a
+builder makes programs of each node.  Nothing here needs the package `onnx`.
 """
 
 from __future__ import annotations

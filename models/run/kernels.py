@@ -83,7 +83,7 @@ def kernels_of(
 
 
 _NUMBERS = re.compile(r"(?<=\[)\d+(?=[,\]])|(?<=, )\d+(?=[,\]])|(?<= [+-] )\d+(?=[,\]])|(?<=T\.float32\()[^()]*(?=\))")
-
+"""The numbers of a script that are offsets of an index, or floats."""
 
 _KEPT = ("for ", "def ")
 """How lines begin that say extents; those of buffers and iterators assign ``T.alloc_buffer`` and ``T.axis``."""
@@ -172,18 +172,20 @@ def _once_for_all_alike(
 
     One for which the schedule of the first is refused is asked itself.
     """
+    keys = [alike(task) if job.estimated is not None else None for (task, _), job in zip(wanted, jobs, strict=True)]
     known, leaders, followers = dict(choices), dict[int, Build](), dict[int, tuple[object, ...]]()
-    for number, ((task, _), job) in enumerate(zip(wanted, jobs, strict=True)):
-        key = alike(task) if job.estimated is not None else ()
-        if key and key in known:
+    for number, (key, job) in enumerate(zip(keys, jobs, strict=True)):
+        if key is not None and key in known:
             followers[number] = key
-        else:
-            leaders[number] = job
-            known.update({key: None} if key else {})
+            continue
+        leaders[number] = job
+        if key is not None:
+            known[key] = None
     replies = dict(zip(leaders, _through_cache(build, [*leaders.values()]), strict=True))
     for number, reply in replies.items():
-        if isinstance(reply, Built) and jobs[number].estimated is not None:
-            known[alike(wanted[number][0])] = reply.trace
+        key = keys[number]
+        if isinstance(reply, Built) and key is not None:
+            known[key] = reply.trace
     tried = {
         number: replace(_plain(jobs[number]), trace=known[key])
         for number, key in followers.items()
