@@ -296,8 +296,9 @@ def test_weights_that_a_normalisation_of_training_scales_are_constants() -> None
     """As networks with standardised weights have it; what nothing reads of its three results stays in the file."""
     norm = node("BatchNormalization", "r one zero m v", "n mean variance", training_mode=1)
     nodes = [node("Reshape", "w rows", "r"), norm, node("Reshape", "n whole", "c"), node("Conv", "x c", "y")]
-    constants = {"w": normal(4, 3, 2, 2), "rows": np.array([1, 4, -1]), "whole": np.array([4, 3, 2, 2]), "one": np.ones(4, np.float32),
-                 **dict.fromkeys("zero m v".split(), np.zeros(4, np.float32))}  # fmt: skip
+    shapes = {"rows": np.array([1, 4, -1]), "whole": np.array([4, 3, 2, 2])}
+    ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+    constants = {"w": normal(4, 3, 2, 2), **shapes, "one": ones, "zero": zeros, "m": zeros, "v": ones}
     assert same(model(nodes, {"x": (1, 3, 5, 5)}, constants)) == ["conv2d"]
 
 
