@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...errors import BadRecord
 from ...ir.deadline import OutOfTime, has_deadline, look
+from ...ir.skeleton import skeleton
 from ...search.records.status import error_of
 from ...search.workers import kernel_cache
 from ...search.workers.executor import NO_TIME
@@ -21,6 +21,7 @@ from ...space.interface import PACKED_AHEAD
 if TYPE_CHECKING:
     from ...backends.artifact import Argument
     from ...ir.stmt import PrimFunc
+    from ...ir.target import Target
     from ...search.records.database import Database
     from ...search.records.record import Record
     from ...search.tasks.task import Task
@@ -82,23 +83,9 @@ def kernels_of(
     return found
 
 
-_NUMBERS = re.compile(r"(?<=\[)\d+(?=[,\]])|(?<=, )\d+(?=[,\]])|(?<= [+-] )\d+(?=[,\]])|(?<=T\.float32\()[^()]*(?=\))")
-"""The numbers of a script that are offsets of an index, or floats."""
-
-_KEPT = ("for ", "def ")
-"""How lines begin that say extents; those of buffers and iterators assign ``T.alloc_buffer`` and ``T.axis``."""
-
-
-def alike(task: Task) -> tuple[object, ...]:
-    """What programs have in common for which one schedule is as good: all but floats, and where slices begin.
-
-    Extents of loops and of buffers, steps and bounds are the same, and so is what the estimate says of them.
-    """
-    lines = (
-        line if line.lstrip().startswith(_KEPT) or " = T.a" in line else _NUMBERS.sub("#", line)
-        for line in task.script.splitlines()
-    )
-    return "\n".join(lines), task.target, tuple(task.interface.items())
+def alike(task: Task) -> tuple[PrimFunc, Target, tuple[tuple[str, str], ...]]:
+    """What tasks have in common for which one schedule is as good, and of which the estimate says the same."""
+    return skeleton(task.work.func), task.target, tuple(task.interface.items())
 
 
 def best_record(task: Task, database: Database) -> Record | None:
