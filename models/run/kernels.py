@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..tasks import NetworkTask
 
 Origin = Literal["tuned", "estimated", "untuned"]
+Alike: TypeAlias = "tuple[PrimFunc, Target, tuple[tuple[str, str], ...]]"
 Builder: TypeAlias = "Callable[[Iterable[Build]], Sequence[Built | Failed]]"
 
 
@@ -83,7 +84,7 @@ def kernels_of(
     return found
 
 
-def alike(task: Task) -> tuple[PrimFunc, Target, tuple[tuple[str, str], ...]]:
+def alike(task: Task) -> Alike:
     """What tasks have in common for which one schedule is as good, and of which the estimate says the same."""
     return skeleton(task.work.func), task.target, tuple(task.interface.items())
 
@@ -116,7 +117,7 @@ def _question(task: Task, record: Record | None) -> str:
 
 
 def _made(
-    wanted: Sequence[tuple[Task, Record | None]], build: Builder, choices: Mapping[tuple[object, ...], Trace | None]
+    wanted: Sequence[tuple[Task, Record | None]], build: Builder, choices: Mapping[Alike, Trace | None]
 ) -> list[Kernel]:
     """Kernels that nobody has compiled yet; they are kept, unless another try could give another one.
 
@@ -153,14 +154,14 @@ def _made(
 
 def _once_for_all_alike(
     build: Builder, wanted: Sequence[tuple[Task, Record | None]], jobs: Sequence[Build],
-    choices: Mapping[tuple[object, ...], Trace | None],
+    choices: Mapping[Alike, Trace | None],
 ) -> list[Built | Failed]:  # fmt: skip
     """Replies to builds; of those that ask for an estimate and are alike the first one is asked, and others follow it.
 
     One for which the schedule of the first is refused is asked itself.
     """
     keys = [alike(task) if job.estimated is not None else None for (task, _), job in zip(wanted, jobs, strict=True)]
-    known, leaders, followers = dict(choices), dict[int, Build](), dict[int, tuple[object, ...]]()
+    known, leaders, followers = dict(choices), dict[int, Build](), dict[int, Alike]()
     for number, (key, job) in enumerate(zip(keys, jobs, strict=True)):
         if key is not None and key in known:
             followers[number] = key
