@@ -233,6 +233,29 @@ class Network:
         """The operators that run through the reference implementation of ONNX, those in branches included."""
         return tuple(node for part in self.parts for node in part.nodes if isinstance(node, Foreign))
 
+    @property
+    def without_cuts(self) -> tuple[Network, Mapping[int, tuple[int, int]]]:
+        """The network that gives the whole of what it would cut at its end, and its count as another output.
+
+        Beside it, for the number of each such output, its axis and the number of the output that is its count.
+        """
+        outputs, ends = list(self.outputs), {}
+        nodes = list(self.nodes)
+        known = {*self.inputs, *self.constants}
+        for node in self.nodes:
+            if not isinstance(node, Cut) or self.outputs.count(node.outputs[0]) != 1 or self.consumers[node.outputs[0]]:
+                continue
+            whole, count = node.inputs
+            if whole in known or whole in outputs:
+                continue
+            at = self.outputs.index(node.outputs[0])
+            outputs[at] = whole
+            if count not in outputs:
+                outputs.append(count)
+            ends[at] = node.axis, outputs.index(count)
+            nodes.remove(node)
+        return replace(self, nodes=tuple(nodes), outputs=tuple(outputs)) if ends else self, ends
+
     def with_nodes(self, nodes: tuple[Node, ...], tensors: Mapping[str, Tensor] | None = None) -> Network:
         """The network with other nodes, and other tensors if they are given."""
         return replace(self, nodes=nodes, tensors=self.tensors if tensors is None else tensors)
