@@ -33,6 +33,11 @@ MARGIN = 0.5
 
 Of 70 programs of three networks those of the sketch that was the best in the end were behind by 0.29 at most.
 """
+PATIENCE = 2
+"""Generations without a better candidate after which a sketch gets no further one.
+
+Of 38 programs of a vision transformer none came out otherwise with it, in half of the time; with 1 some did.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def favourite(space: Space) -> Promising | None:
 
 def favourites(space: Space) -> list[Promising]:
     """The candidate that the estimate ranks first in each sketch, the best first."""
-    found = promising(space, lambda parts: Effort(max(FEWEST, POPULATION // parts), GENERATIONS, MARGIN))
+    found = promising(space, lambda parts: Effort(max(FEWEST, POPULATION // parts), GENERATIONS, MARGIN, PATIENCE))
     return sorted(found, key=lambda best: -best.score)
 
 

@@ -63,12 +63,14 @@ class Scored:
 class Effort:
     """How much evolution looks at: the size of a population, and over how many generations.
 
-    Sketches whose best score is by more than `margin` behind that of the best one get no further generation.
+    Sketches whose best score is by more than `margin` behind that of the best one get no further generation, and none
+    gets one whose best score has not changed for `patience` of them.
     """
 
     population: int
     generations: int
     margin: float = inf
+    patience: float = inf
 
 
 def by_estimate(features: Estimates) -> Evaluate:
@@ -94,9 +96,9 @@ def evolve(
     A sketch starts from random candidates, its `parents` and mutations of them; each generation keeps the best quarter
     and fills up with its mutations, crossovers and a tenth of new random candidates.  Of many sketches the better half
     gets each further generation, at least `FEWEST` (successive halving: Jamieson and Talwalkar, AISTATS 2016), but none
-    beyond the margin of `effort`.  Each has random numbers of its own, so that what is found of it does not depend on
-    the others.  After a deadline (`ir.deadline`) it gives what has been seen until then; sketches come in the order of
-    `numbers`.
+    beyond the margin and the patience of `effort`.  Each has random numbers of its own, so that what is found of it
+    does not depend on the others.  After a deadline (`ir.deadline`) it gives what has been seen until then; sketches
+    come in the order of `numbers`.
     """
     pools: dict[int, Scored] = {}
     own = dict(zip(numbers, rng.spawn(len(numbers)), strict=True))
@@ -105,11 +107,14 @@ def evolve(
             pools[number] = _first(search_space, number, evaluate, own[number], effort, (parents or {}).get(number))
         best = max((float(pool.scores[0]) for pool in pools.values() if len(pool.rows)), default=0.0)
         racing = [n for n in numbers if len(pools[n].rows) and search_space.size(n) > ENUMERATE]
+        waited = dict.fromkeys(racing, 0)
         for _ in range(effort.generations):
             racing = sorted(racing, key=lambda n: -pools[n].scores[0])[: max(FEWEST, len(racing) // 2)]
-            racing = [n for n in racing if pools[n].scores[0] >= best - effort.margin]
+            racing = [n for n in racing if pools[n].scores[0] >= best - effort.margin and waited[n] < effort.patience]
             for number in racing:
+                before = pools[number].scores[0]
                 pools[number] = _next(search_space, pools[number], evaluate, own[number], effort)
+                waited[number] = 0 if pools[number].scores[0] > before else waited[number] + 1
                 best = max(best, float(pools[number].scores[0]))
     return [pools[number] for number in numbers if number in pools]
 

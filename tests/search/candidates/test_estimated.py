@@ -78,3 +78,30 @@ def test_sketches_that_are_far_behind_are_not_bred() -> None:
     assert min(seldom) == 1 and max(seldom) > 1 and sum(seldom) < sum(often)
     alike = [number for number, (one, other) in enumerate(zip(seldom, often, strict=True)) if one == other]
     assert alike and all(near[number] == everything[number] for number in alike)
+
+
+def test_sketches_that_get_no_better_are_bred_no_further() -> None:
+    """Where all candidates are alike that is after as many generations as the patience says."""
+    space = space_of("conv2d", ci=16, h=15, w=17, co=20, kh=3, kw=3, pad=1)
+    seen: list[int] = []
+
+    def flat(number: int, rows: Population) -> Evaluated:
+        seen.append(number)
+        positions = np.arange(len(rows))
+        return Evaluated(positions, np.zeros(len(rows)), positions.astype(np.uint64))
+
+    for patience, generations in ((1, 1), (2, 2), (math.inf, 5)):
+        seen.clear()
+        search = SearchSpace(space)
+        evolve(search, search.open, flat, np.random.default_rng(0), Effort(96, 5, patience=patience))
+        assert max(map(seen.count, search.open)) == 1 + generations
+
+
+def test_patience_does_not_change_what_is_liked_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a product and of a softmax, whose stages are looked at one by one."""
+    for space in (space_of("matmul", m=37, n=50, k=40), space_of("softmax")):
+        monkeypatch.undo()
+        soon = favourite(space)
+        monkeypatch.setattr("stridesmith.search.candidates.estimated.PATIENCE", math.inf)
+        late = favourite(space)
+        assert soon is not None and late is not None and late.score - soon.score < 0.01
