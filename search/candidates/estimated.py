@@ -36,7 +36,8 @@ Of 70 programs of three networks those of the sketch that was the best in the en
 PATIENCE = 2
 """Generations without a better candidate after which a sketch gets no further one.
 
-Of 38 programs of a vision transformer none came out otherwise with it, in half of the time; with 1 some did.
+Of 38 programs of a vision transformer and 34 of a network of convolutions two came out behind what they were without
+it, by at most 0.02 octaves, in 0.52 and 0.64 of the time; with 1 there were fifteen, by up to 0.055.
 """
 
 
