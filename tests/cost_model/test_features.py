@@ -342,13 +342,34 @@ def test_the_estimate_prefers_a_sound_register_tile():
     assert good < value(ESTIMATE, tile__s1="1x4")
 
 
-def test_a_pair_of_bfloat16_waits_longer_for_the_one_before_than_a_multiply_add():
-    """Few accumulators cost half as much again with `vdpbf16ps`, many the same; bytes wait as floats do."""
+def plain_columns() -> dict[str, np.ndarray]:
+    """The columns of a tile that does nothing but multiply, from the first cache."""
     columns = {name: np.zeros(1, np.float32) for name in prior.COLUMNS} | {"lanes_used": np.ones(1, np.float32)}
-    columns |= {"reduce_trips": np.full(1, 20, np.float32), "products": np.full(1, 2, np.float32)}
+    columns |= {"reduce_trips": np.full(1, 20, np.float32), "body": np.full(1, 6, np.float32)}
     columns |= {f"traffic:{cache}": np.full(1, -40, np.float32) for cache in ("l1", "l2", "l3")}
     columns |= {f"copied:{kind}": np.full(1, -40, np.float32) for kind in ("plain", "squares", "scattered", "far")}
-    columns |= {"meets": np.full(1, -40, np.float32), "body": np.full(1, 6, np.float32)}
+    return columns | {"meets": np.full(1, -40, np.float32)}
+
+
+@pytest.mark.parametrize("name", ["avx512", "znver4", "avx2"])
+def test_loads_are_not_free_where_a_tile_loads_as_often_as_it_multiplies(name):
+    """28 rows by one vector cost a tenth more than 12 rows by two, which load half as often."""
+    weights = classes()[name].weights
+    assert isinstance(weights, Weights)
+
+    def cost(rows: int, vectors: int) -> float:
+        given = plain_columns() | {"accumulators": np.log2([rows * vectors]).astype(np.float32)}
+        loads = {"broadcast": 1 / vectors, "contiguous": 1 / rows}
+        given |= {f"loads:{kind}": np.full(1, count, np.float32) for kind, count in loads.items()}
+        return float(2.0 ** prior.estimate(given, 16, weights)[0])
+
+    assert cost(28, 1) > 1.1 * cost(12, 2)
+    assert cost(12, 2) < 1.1 * cost(8, 3)
+
+
+def test_a_pair_of_bfloat16_waits_longer_for_the_one_before_than_a_multiply_add():
+    """Few accumulators cost half as much again with `vdpbf16ps`, many the same; bytes wait as floats do."""
+    columns = plain_columns() | {"products": np.full(1, 2, np.float32)}
     weights = classes()["avx512"].weights
     assert isinstance(weights, Weights)
     plain, longer = ({**columns, "latency": np.full(1, waits, np.float32)} for waits in (1.0, 1.5))
