@@ -136,6 +136,30 @@ def _scaled(d: Draw) -> Case:
     return _of_bytes(op, arrays, "x", absent=tuple(absent))
 
 
+def _attention(d: Draw) -> Case:
+    batch, length, heads, size, columns = d.size(1, 3), d.size(1, 5), d.size(1, 3), d.size(2, 4), d.size(2, 9)
+    before, width, a, b = d.size(1, 4) if d.flip(0.3) else 0, 3 * heads * size, np.uint8, d.one(*BYTES)
+    per = d.one((), (width,))
+    arrays: dict[str, Array] = {
+        "x": _drawn(d, a, batch, length, columns), "w": _drawn(d, b, columns, width), "bias": d.floats(width),
+        "xs": _scale(d), "ws": _scale(d, *per) * np.float32(0.3),
+    }  # fmt: skip
+    absent: list[int] = []
+    kind, keys = d.one("none", "ends", "raw"), before + length
+    if kind == "ends":
+        arrays["mask"] = d.rng.integers(1, keys + 1, batch).astype(np.int32)
+    elif kind == "raw":
+        arrays["mask"] = d.ints(2, batch, keys)
+    else:
+        absent.append(5)
+    arrays |= {"xz": _drawn(d, a), "wz": _drawn(d, b, *per)}
+    if before:
+        arrays["past"] = d.floats(2, batch, heads, before, size)
+    values: dict[str, Any] = {"num_heads": heads, "unidirectional": int(d.flip(0.4))}
+    outputs = 2 if before else 1
+    return _of_bytes("QAttention", arrays, "x mask past", outputs=outputs, absent=tuple(absent), attributes=values)
+
+
 def _few_bits(d: Draw) -> Case:
     bits, block, n = d.one(4, 8), d.one(16, 32, 64, 128), d.size(1, 20)
     k = d.size(1, 3) * block - d.one(0, 0, 1, 7)
@@ -219,6 +243,6 @@ def _channels_last(d: Draw) -> Case:
 RECIPES_OF_BYTES: Mapping[str, Callable[[Draw], Case]] = {
     "bytes": _elementwise, "bytes_joined": _joined, "bytes_pooled": _pooled, "bytes_softmax": _softmax,
     "bytes_gemm": _gemm, "bytes_scaled": _scaled, "few_bits": _few_bits, "quantise": _rows, "bytes_lstm": _lstm,
-    "channels_last": _channels_last,
+    "channels_last": _channels_last, "bytes_attention": _attention,
 }  # fmt: skip
 """A function for each family of operators."""
