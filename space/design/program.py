@@ -282,12 +282,6 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
 
 
 @remembered
-def has_plain_bindings(block: Block) -> bool:
-    """Whether each iterator is bound to a loop of its own."""
-    bound = [i.binding for i in block.iters]
-    return bool(bound) and all(isinstance(b, Var) for b in bound) and len(set(bound)) == len(bound)
-
-
 def is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
