@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,14 +86,26 @@ class _Reading:
 
 
 def look(seconds: float = LOOK_SECONDS) -> Load | None:
-    """What happens during so many seconds, in which this process waits; None where the system does not tell."""
-    before = _read()
-    if before is None:
-        return None
+    """What happens during so many seconds, in which this process waits; None as for `watch`."""
+    since = watch()
     time.sleep(seconds)
-    after = _read()
-    assert after is not None  # what was there a moment ago
-    return _between(before, after, len(cpu_topology.affinity()))
+    return since()
+
+
+def watch() -> Callable[[], Load | None]:
+    """Begin to look; each call of what comes back tells what happened since.
+
+    That is None where the system does not tell, and within less than `LOOK_SECONDS`, since it counts in ticks.
+    """
+    before = _read()
+
+    def since() -> Load | None:
+        after = _read()
+        if before is None or after is None or after.at - before.at < LOOK_SECONDS:
+            return None
+        return _between(before, after, len(cpu_topology.affinity()))
+
+    return since
 
 
 def _between(before: _Reading, after: _Reading, processors: int) -> Load:

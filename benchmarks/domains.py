@@ -14,14 +14,13 @@ import argparse
 import collections
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
-from onnx import TensorProto, helper
+from domain_bytes import RECIPES_OF_BYTES
+from domain_cases import LEARNING, Array, Case, Draw, microsoft
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import StridesmithError
@@ -29,72 +28,8 @@ from stridesmith.models.api import compiled, network_of
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.onnx import read
 
-MICROSOFT, LEARNING = "com.microsoft", "ai.onnx.ml"
-Array = np.ndarray
 CLOSE = 2e-4
 """How far a result may be from another one, as a share of its largest element or of 1."""
-
-
-class Draw:
-    """Random choices; shapes are small, and extents seldom equal."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    def size(self, least: int = 1, most: int = 6) -> int:
-        return int(self.rng.integers(least, most + 1))
-
-    def flip(self, share: float = 0.5) -> bool:
-        return bool(self.rng.random() < share)
-
-    def one(self, *of: Any) -> Any:
-        return of[int(self.rng.integers(len(of)))]
-
-    def floats(self, *shape: int, scale: float = 1.0) -> Array:
-        return (self.rng.standard_normal(shape) * scale).astype(np.float32)
-
-    def ints(self, most: int, *shape: int, dtype: Any = np.int32) -> Array:
-        return self.rng.integers(0, most, shape).astype(dtype)
-
-
-@dataclass
-class Case:
-    """A node with its inputs, of which those in `fixed` are constants of the model; empty names are absent."""
-
-    op: str
-    domain: str
-    arrays: dict[str, Array]
-    outputs: int = 1
-    fixed: frozenset[str] = frozenset()
-    absent: tuple[int, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    version: int = 0
-
-    def model(self) -> onnx.ModelProto:
-        names = list(self.arrays)
-        for at in self.absent:
-            names.insert(at, "")
-        outputs = [f"y{at}" for at in range(self.outputs)]
-        node = helper.make_node(self.op, names, outputs, "node", domain=self.domain, **self.attributes)
-        given = [
-            helper.make_tensor_value_info(n, _element(a), a.shape)
-            for n, a in self.arrays.items()
-            if n not in self.fixed
-        ]
-        constants = [onnx.numpy_helper.from_array(self.arrays[name], name) for name in self.fixed]
-        graph = helper.make_graph([node], "one", given, [onnx.ValueInfoProto(name=n) for n in outputs], constants)
-        opsets = [helper.make_opsetid("", 17)]
-        if self.domain:
-            opsets.append(helper.make_opsetid(self.domain, self.version or (1 if self.domain == MICROSOFT else 3)))
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-
-def _element(array: Array) -> int:
-    return TensorProto.STRING if array.dtype == object else helper.np_dtype_to_tensor_dtype(array.dtype)
-
-
-def _microsoft(op: str, arrays: dict[str, Array], **more: Any) -> Case:
-    return Case(op, MICROSOFT, arrays, **more)
 
 
 # ---------------------------------------------------------------- com.microsoft
@@ -107,7 +42,7 @@ def _pointwise(d: Draw) -> Case:
     if op == "BiasGelu" or (op == "FastGelu" and d.flip()):
         arrays["b"] = d.floats(shape[-1])
     attributes = {"alpha": float(d.rng.uniform(0.5, 2))} if op == "QuickGelu" and d.flip() else {}
-    return _microsoft(op, arrays, attributes=attributes)
+    return microsoft(op, arrays, attributes=attributes)
 
 
 def _skip(d: Draw) -> Case:
@@ -122,7 +57,7 @@ def _skip(d: Draw) -> Case:
         arrays["bias"] = d.floats(shape[2])
         absent = (3,) if op == "SkipLayerNormalization" and not has_beta else ()
     attributes = {"epsilon": float(10 ** d.rng.uniform(-12, -2))}
-    return _microsoft(op, arrays, absent=absent, attributes=attributes)
+    return microsoft(op, arrays, absent=absent, attributes=attributes)
 
 
 def _simplified(d: Draw) -> Case:
@@ -156,7 +91,7 @@ def _embed(d: Draw) -> Case:
     if has_places:
         arrays["places"] = d.ints(length, d.one(1, batch), length)
     attributes = {"epsilon": 1e-8, "mask_index_type": int(has_mask)}
-    return _microsoft("EmbedLayerNormalization", arrays, outputs=2, absent=tuple(absent), attributes=attributes)
+    return microsoft("EmbedLayerNormalization", arrays, outputs=2, absent=tuple(absent), attributes=attributes)
 
 
 def _attention(d: Draw) -> Case:
@@ -196,7 +131,7 @@ def _attention(d: Draw) -> Case:
     if d.flip(0.3):
         attributes["mask_filter_value"] = -500.0
     outputs = 2 if before else 1
-    return _microsoft("Attention", arrays, outputs=outputs, absent=tuple(absent), attributes=attributes)
+    return microsoft("Attention", arrays, outputs=outputs, absent=tuple(absent), attributes=attributes)
 
 
 def _multi_head(d: Draw) -> Case:
@@ -223,7 +158,7 @@ def _multi_head(d: Draw) -> Case:
         attributes["unidirectional"] = 1
     if d.flip(0.3):
         attributes["scale"] = float(d.rng.uniform(0.2, 1.5))
-    return _microsoft("MultiHeadAttention", arrays, absent=tuple(absent), attributes=attributes)
+    return microsoft("MultiHeadAttention", arrays, absent=tuple(absent), attributes=attributes)
 
 
 def _rotary(d: Draw) -> Case:
@@ -235,7 +170,7 @@ def _rotary(d: Draw) -> Case:
         attributes |= {"num_heads": heads}
     places = d.ints(longest - length, 1, dtype=np.int64) if d.flip() else d.ints(longest, batch, length, dtype=np.int64)
     arrays = {"x": x, "places": places, "cos": d.floats(longest, half), "sin": d.floats(longest, half)}
-    return _microsoft("RotaryEmbedding", arrays, attributes=attributes)
+    return microsoft("RotaryEmbedding", arrays, attributes=attributes)
 
 
 def _fused_matmul(d: Draw) -> Case:
@@ -245,7 +180,7 @@ def _fused_matmul(d: Draw) -> Case:
         if d.flip(0.4):
             attributes[f"trans{name}"] = 1
             shape[-2:] = shape[:-3:-1]
-    return _microsoft("FusedMatMul", {"a": d.floats(*a), "b": d.floats(*b)}, attributes=attributes)
+    return microsoft("FusedMatMul", {"a": d.floats(*a), "b": d.floats(*b)}, attributes=attributes)
 
 
 def _activation(
@@ -267,7 +202,7 @@ def _fused_conv(d: Draw) -> Case:
         attributes["strides"] = [d.size(1, 2), d.size(1, 2)]
     if d.flip():
         arrays["b"] = d.floats(outs)
-    return _microsoft("FusedConv", arrays, attributes=attributes, fixed=frozenset({"w"}))
+    return microsoft("FusedConv", arrays, attributes=attributes, fixed=frozenset({"w"}))
 
 
 def _fused_gemm(d: Draw) -> Case:
@@ -282,7 +217,7 @@ def _fused_gemm(d: Draw) -> Case:
     arrays = {"a": d.floats(m, k), "b": d.floats(*((n, k) if turned else (k, n)))}
     if d.flip(0.7):
         arrays["c"] = d.floats(*d.one((n,), (m, n), (1, n), (m, 1)))
-    return _microsoft("FusedGemm", arrays, attributes=attributes)
+    return microsoft("FusedGemm", arrays, attributes=attributes)
 
 
 def _grid_sample(d: Draw) -> Case:
@@ -292,13 +227,13 @@ def _grid_sample(d: Draw) -> Case:
         "mode": d.one("bilinear", "nearest", "bicubic"), "padding_mode": d.one("zeros", "border", "reflection"),
         "align_corners": d.size(0, 1),
     }  # fmt: skip
-    return _microsoft("GridSample", arrays, attributes=attributes)
+    return microsoft("GridSample", arrays, attributes=attributes)
 
 
 def _distances(d: Draw) -> Case:
     k = d.size()
     arrays = {"a": d.floats(d.size(), k), "b": d.floats(d.size(), k)}
-    return _microsoft("CDist", arrays, attributes={"metric": d.one("euclidean", "sqeuclidean")})
+    return microsoft("CDist", arrays, attributes={"metric": d.one("euclidean", "sqeuclidean")})
 
 
 # ---------------------------------------------------------------- ai.onnx.ml
@@ -499,14 +434,18 @@ RECIPES: dict[str, Callable[[Draw], Case]] = {
     "multi_head": _multi_head, "rotary": _rotary, "fused_matmul": _fused_matmul, "fused_conv": _fused_conv,
     "fused_gemm": _fused_gemm, "grid_sample": _grid_sample, "distances": _distances, "scaler": _scaler,
     "normalizer": _normalizer, "simple": _simple, "encoder": _encoder, "linear": _linear, "svm": _svm, "trees": _trees,
+    **RECIPES_OF_BYTES,
 }  # fmt: skip
 
 
-def difference(found: Any, wanted: Any) -> str:
-    """How two results differ; nothing where they are close."""
+def difference(found: Any, wanted: Any, steps: int = 0) -> str:
+    """How two results differ; nothing where they are close, as whole numbers are that are `steps` apart."""
     a, b = np.asarray(found), np.asarray(wanted)
     if a.shape != b.shape:
         return f"shape {a.shape}, not {b.shape}"
+    if b.dtype.kind in "iu" and steps:
+        apart = np.abs(a.astype(np.int64) - b.astype(np.int64)).max(initial=0)
+        return f"{apart} steps apart" if apart > steps or a.dtype != b.dtype else ""
     if b.dtype.kind != "f":
         return (
             ""
@@ -529,6 +468,7 @@ def outcome(case: Case, is_compiled: bool) -> tuple[str, str]:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # with more, each rounds its part of a batch to bytes by itself
     given = {name: array for name, array in case.arrays.items() if name not in case.fixed}
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -540,11 +480,14 @@ def outcome(case: Case, is_compiled: bool) -> tuple[str, str]:
     except StridesmithError as error:
         return "refused", str(error)
     found = evaluate(network, given)
-    whys = [difference(found[f"y{at}"], right) for at, right in enumerate(wanted)]
+    whys = [difference(found[f"y{at}"], right, case.steps) for at, right in enumerate(wanted)]
     if not any(whys) and is_compiled:
         target = discover("cpu", 1)
         made = compiled(network_of(network, target), target)(given)
-        whys = [f"compiled: {why}" if (why := difference(made[f"y{at}"], r)) else "" for at, r in enumerate(wanted)]
+        whys = [
+            f"compiled: {why}" if (why := difference(made[f"y{at}"], r, case.steps)) else ""
+            for at, r in enumerate(wanted)
+        ]
     return "foreign" if network.foreign else "native", "; ".join(f"y{at}: {w}" for at, w in enumerate(whys) if w)
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NoSchedule, UsageError
+from ..backends.host_load import MUCH_BUSY
+from ..errors import NoRecord, NoSchedule, UsageError
 from ..files import small_text
 from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
@@ -21,13 +22,11 @@ from .progress import Progress, State
 
 OTHER_FIGURE = 0.03
 """From which difference on, as a logarithm, two latencies are two figures for a reader."""
-MUCH_BUSY = 0.25
-"""Processors that others keep busy, from which on it is told beside a result."""
 
 if TYPE_CHECKING:
     from ..configs import Entry
     from ..search.tuning.settings import TuneSettings
-    from ..space.schedule import Schedule
+    from ..space.schedule import Schedule, Trace
 
     Result = tuple[Entry, dict[str, Any]]
 
@@ -107,7 +106,7 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
     if started is not None:
         state.started = started
     done: dict[str, Any] = {}
-    own = _schedule(options.from_file, entry) if options.from_file else None
+    own = _schedule(options.from_file, entry, options.db) if options.from_file else None
 
     def take(event: dict[str, Any]) -> None:
         if event["event"] == "done":
@@ -130,23 +129,44 @@ def _tune(options: SearchOptions, entry: Entry, output: Output, started: float |
     return done
 
 
-def _schedule(path: str, entry: Entry) -> Schedule:
-    """The schedule that a file holds, as `show --trace` prints one: read, and never executed.
+def _schedule(source: str, entry: Entry, db: str | None) -> Schedule:
+    """The schedule in a file, as `show --trace` prints one, or that of a record: read, and never executed.
 
-    Raises UsageError for anything else, with the line, and for a step that is refused.
+    A file comes before a record of the same name.  Raises UsageError for anything else, with the line, and for a step
+    that is refused; NoRecord where neither is there.
     """
+    from ..search.calling.subject import is_id
     from ..space.schedule import ScheduleError, Trace
 
-    text = small_text(Path(path), "the schedule", LARGEST_SCRIPT)
+    path = Path(source)
     try:
-        trace = Trace.from_script(text)
+        if is_id(source) and not path.exists():
+            trace = _recorded(source, db)
+        else:
+            trace = Trace.from_script(small_text(path, "the schedule", LARGEST_SCRIPT))
         schedule = trace.replay(entry.work.func)
     except ScheduleError as error:
-        raise UsageError(f"--from {path}: {error}") from None
+        raise UsageError(f"--from {source}: {error}") from None
     if not trace.instructions:
-        raise UsageError(f"--from {path} has no step; it takes lines as `{COMMAND} show --trace` prints them")
+        raise UsageError(f"--from {source} has no step; it takes lines as `{COMMAND} show --trace` prints them")
     schedule.subject = entry.work
     return schedule
+
+
+def _recorded(number: str, db: str | None) -> Trace:
+    """The trace of a record, by the beginning of its id."""
+    from ..search.records.database import Database
+    from ..space.schedule import Trace
+
+    try:
+        with Database(db, read_only=True) as database:
+            record = database.get(number)
+    except NoRecord as error:
+        raise NoRecord(
+            f"--from {number}: there is no such file, and {error}; --from takes a file with lines as "
+            f"`{COMMAND} show --trace` prints them, or the id of a record"
+        ) from None
+    return Trace.from_json(record.trace or [])
 
 
 def _spread(done: Mapping[str, Any]) -> str:
@@ -248,7 +268,7 @@ def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if options.from_file:
-        _schedule(options.from_file, entry)
+        _schedule(options.from_file, entry, options.db)
     output.event({
         "event": "dry_run", "workload": entry.work.name, "target": device.target.key, "trials": asked.trial_limit,
         "sketches": len(left.open), "size": left.total,

@@ -12,6 +12,7 @@ A module imports those that stand before it in this order, never one behind it::
     syntax, tracing                          expressions read from text and from Python functions
     affine, layout                           exact sets, index maps, pad values and layouts
     printer, stmt, ranges, context           programs as text, functions and modules, many shapes, what holds at a place
+    skeleton                                 what programs have in common that differ in offsets and floats
     size_ranges                              which numbers the integers of extents may be
     dataflow, analysis                       what statements read and write, whether two iterations meet
     script, interpreter, verify              programs read from text, what they compute, the rules that they keep

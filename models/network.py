@@ -131,6 +131,10 @@ class Branches:
     outputs: tuple[str, ...]
     op: str = "If"
 
+    def passed(self, network: Network) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+        """Tensors of the node, and those of one of its networks that they are."""
+        return (self.inputs[1:], network.inputs), (self.outputs, network.outputs)
+
     def mapped(self, change: Callable[[Network], Network]) -> Branches:
         """The node with each of its networks as `change` makes it."""
         first, second = (part if isinstance(part, str) else change(part) for part in self.networks)
@@ -157,6 +161,11 @@ class Loop:
     def networks(self) -> tuple[Network]:
         """The network that runs."""
         return (self.body,)
+
+    def passed(self, network: Network) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+        """Tensors of the node, and those of its network that they are; parts of all runs are none of these."""
+        last = slice(1, 1 + self.states)
+        return (self.inputs[2:], network.inputs[2:]), (self.outputs[: self.states], network.outputs[last])
 
     def mapped(self, change: Callable[[Network], Network]) -> Loop:
         """The node with its network as `change` makes it."""
@@ -223,6 +232,29 @@ class Network:
     def foreign(self) -> tuple[Foreign, ...]:
         """The operators that run through the reference implementation of ONNX, those in branches included."""
         return tuple(node for part in self.parts for node in part.nodes if isinstance(node, Foreign))
+
+    @property
+    def without_cuts(self) -> tuple[Network, Mapping[int, tuple[int, int]]]:
+        """The network that gives the whole of what it would cut at its end, and its count as another output.
+
+        Beside it, for the number of each such output, its axis and the number of the output that is its count.
+        """
+        outputs, ends = list(self.outputs), {}
+        nodes = list(self.nodes)
+        known = {*self.inputs, *self.constants}
+        for node in self.nodes:
+            if not isinstance(node, Cut) or self.outputs.count(node.outputs[0]) != 1 or self.consumers[node.outputs[0]]:
+                continue
+            whole, count = node.inputs
+            if whole in known or whole in outputs:
+                continue
+            at = self.outputs.index(node.outputs[0])
+            outputs[at] = whole
+            if count not in outputs:
+                outputs.append(count)
+            ends[at] = node.axis, outputs.index(count)
+            nodes.remove(node)
+        return replace(self, nodes=tuple(nodes), outputs=tuple(outputs)) if ends else self, ends
 
     def with_nodes(self, nodes: tuple[Node, ...], tensors: Mapping[str, Tensor] | None = None) -> Network:
         """The network with other nodes, and other tensors if they are given."""
@@ -304,25 +336,14 @@ def _wrong_constants(network: Network) -> Iterator[str]:
 
 def _misfits_of(network: Network, node: Branches | Loop) -> Iterator[str]:
     """What is wrong with the networks in a node, and where their tensors are not those of the node."""
-    count = node.states if isinstance(node, Loop) else len(node.outputs)
-    first, of_results = (2, 1) if isinstance(node, Loop) else (1, 0)
-    parts = [part for part in node.networks if isinstance(part, Network)]
-    for part in parts:
+    for part in node.networks:
+        if isinstance(part, str):
+            continue
         yield from problems(part)
-        inputs, outputs = part.inputs[2:] if isinstance(node, Loop) else part.inputs, part.outputs[of_results:]
-        yield from _mispassed(
-            network, node, part, ((node.inputs[first:], inputs), (node.outputs[:count], outputs[:count]))
-        )
-
-
-def _mispassed(
-    network: Network, node: Branches | Loop, part: Network, passed: Iterable[tuple[tuple[str, ...], tuple[str, ...]]]
-) -> Iterator[str]:
-    """A sentence for tensors of a node that are passed for others of a network."""
-    for outer, inner in passed:
-        theirs = [(t.shape, t.dtype, t.told) for t in map(part.tensors.__getitem__, inner)]
-        if theirs != [(t.shape, t.dtype, t.told) for t in map(network.tensors.__getitem__, outer)]:
-            yield f"`{node.name}` passes `{', '.join(outer)}` for `{', '.join(inner)}`, of other types or shapes"
+        for outer, inner in node.passed(part):
+            theirs = [(t.shape, t.dtype, t.told) for t in map(part.tensors.__getitem__, inner)]
+            if theirs != [(t.shape, t.dtype, t.told) for t in map(network.tensors.__getitem__, outer)]:
+                yield f"`{node.name}` passes `{', '.join(outer)}` for `{', '.join(inner)}`, of other types or shapes"
 
 
 def _misfits(network: Network, node: Operator) -> Iterator[str]:

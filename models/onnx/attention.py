@@ -24,26 +24,34 @@ FILTER = -10000.0
 
 def attention(p: Parts) -> bool:
     """``Attention(input, weights, bias, mask_index, past, attention_bias)``; the weights make q, k and v at once."""
+    whole = p.add("MatMul", [0, 1])
+    whole = p.add("Add", [whole, 2]) if p.has(2) else whole
+    return attention_of(p, whole, mask=3, past=4, bias=5)
+
+
+def attention_of(p: Parts, whole: str, mask: int, past: int, bias: int | None = None, like: int = 0) -> bool:
+    """Attention over q, k and v side by side, ``[b, s, columns]``; `mask` to `bias` are the numbers of inputs.
+
+    Input 1 has as many columns, and floats are of the type of input `like`.
+    """
     batch, length, _ = p.shape()
     heads, columns = int(p.attribute("num_heads")), p.shape(1)[1]
     sizes = [int(size) for size in p.attribute("qkv_hidden_sizes", [columns // 3] * 3)]
     if p.attribute("do_rotary", 0) or p.attribute("past_present_share_buffer", 0):
         return False
-    whole = p.add("MatMul", [0, 1])
-    whole = p.add("Add", [whole, 2]) if p.has(2) else whole
     ends = np.cumsum([0, *sizes])
     parts = [p.sliced(whole, 2, int(ends[at]), int(ends[at + 1])) for at in range(3)]
     q, k, v = (_in_heads(p, x, (batch, length, heads, size // heads)) for x, size in zip(parts, sizes, strict=True))
     before = 0
-    if p.has(4):
-        before = p.shape(4)[3]
-        old = [p.add("Squeeze", [p.sliced(4, 0, at, at + 1), p.constant([0], "int64")]) for at in range(2)]
-        k, v = (p.add("Concat", [past, new], axis=2) for past, new in zip(old, (k, v), strict=True))
+    if p.has(past):
+        before = p.shape(past)[3]
+        old = [p.add("Squeeze", [p.sliced(past, 0, at, at + 1), p.constant([0], "int64")]) for at in range(2)]
+        k, v = (p.add("Concat", [kept, new], axis=2) for kept, new in zip(old, (k, v), strict=True))
     if p.wants(1):
         both = [p.add("Unsqueeze", [x, p.constant([0], "int64")]) for x in (k, v)]
         p.add("Concat", both, 1, axis=0)
-    masks = _masks(p, 3, (batch, length, before + length), before)
-    y = _attended(p, (q, k, v), sizes[0] // heads, [*masks, *([5] if p.has(5) else [])])
+    masks = _masks(p, mask, (batch, length, before + length), before, like)
+    y = _attended(p, (q, k, v), sizes[0] // heads, [*masks, *([] if bias is None or not p.has(bias) else [bias])], like)
     _from_heads(p, y, (batch, length, sizes[2]))
     return True
 
@@ -126,10 +134,12 @@ def _from_heads(p: Parts, y: str, shape: Sequence[int]) -> None:
     p.add("Reshape", [together, p.constant(list(shape), "int64")], 0)
 
 
-def _attended(p: Parts, operands: tuple[str, str, str], size: int, masks: Sequence[int | str]) -> str:
+def _attended(
+    p: Parts, operands: tuple[str, str, str], size: int, masks: Sequence[int | str], like: int = 0
+) -> str:  # fmt: skip
     q, k, v = operands
     scale = float(p.attribute("scale", 0.0)) or 1 / sqrt(size)
-    scores = p.add("Mul", [p.add("MatMul", [q, p.add("Transpose", [k], perm=[0, 1, 3, 2])]), p.number(scale)])
+    scores = p.add("Mul", [p.add("MatMul", [q, p.add("Transpose", [k], perm=[0, 1, 3, 2])]), p.number(scale, like)])
     if masks:
         total: int | str = masks[0]
         for mask in masks[1:]:  # as ONNX Runtime adds them: huge numbers leave few digits to others
@@ -138,14 +148,14 @@ def _attended(p: Parts, operands: tuple[str, str, str], size: int, masks: Sequen
     return p.add("MatMul", [p.add("Softmax", [scores], axis=-1), v])
 
 
-def _masks(p: Parts, at: int, shape: tuple[int, int, int], before: int) -> list[str]:
+def _masks(p: Parts, at: int, shape: tuple[int, int, int], before: int, like: int = 0) -> list[str]:
     """What is added to the scores of ``[b, n, s, t]``: of the keys that count, and of those that come later.
 
     The input `at` has a number for each key, ``[b, t]`` or ``[b, s, t]``, which counts where it is positive, or
     the end of each row's keys, ``[b]``, and then perhaps their beginnings.
     """
     batch, length, keys = shape
-    missing, zero = p.number(float(p.attribute("mask_filter_value", FILTER))), p.number(0)
+    missing, zero = p.number(float(p.attribute("mask_filter_value", FILTER)), like), p.number(0, like)
     masks: list[str] = []
     if p.has(at):
         given, dtype = p.shape(at), p.type(at).dtype
@@ -163,8 +173,8 @@ def _masks(p: Parts, at: int, shape: tuple[int, int, int], before: int) -> list[
     if p.attribute("unidirectional", 0):
         later = np.arange(keys) > np.arange(length)[:, None] + before
         later[-1] = False
-        lowest = float(np.finfo(p.type().dtype).min)
-        masks.append(p.constant(np.where(later, lowest, 0), p.type().dtype))
+        lowest = float(np.finfo(p.type(like).dtype).min)
+        masks.append(p.constant(np.where(later, lowest, 0), p.type(like).dtype))
     return masks
 
 

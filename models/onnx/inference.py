@@ -33,10 +33,13 @@ Data = Mapping[str, TensorProto]
 
 def inferred(graph: ModelGraph, node: ModelNode, types: Types, data: Data) -> dict[str, TypeProto]:
     """The types of a node's outputs by name, as far as ONNX can tell.  Raises ModelProblem for an invalid node."""
+    proto = node_proto(node)
+    if node.op == "BatchNormalization" and not node.domain and node.values.get("training_mode"):
+        proto.output.extend([""] * (3 - len(proto.output)))  # ONNX asks for all, also for those that nothing reads
     try:
         found: dict[str, TypeProto] = onnx.shape_inference.infer_node_outputs(
             graph.schema(node),
-            node_proto(node),
+            proto,
             dict(types),
             dict(data),
             None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from ..operators.graph import Type
 from .attention import attention, multi_head_attention, rotary_embedding
 from .parts import Parts
 
@@ -205,10 +206,15 @@ def _channels_last(p: Parts) -> bool:
 
 
 def _grid_sample(p: Parts) -> bool:
-    mode = str(p.attribute("mode", "bilinear"))
+    """As ONNX has it, but for cubics at a border: there each tap is moved into the image, not the place of all."""
+    mode, align = str(p.attribute("mode", "bilinear")), p.attribute("align_corners", 0)
+    if mode == "bicubic" and p.attribute("padding_mode", "zeros") == "border" and len(p.shape()) == 4:
+        result = Type((*p.shape()[:2], *p.shape(1)[1:-1]), p.type(0).dtype)
+        p.own("GridSample", [0, 1], result, 0, mode="cubic", padding_mode="taps", align_corners=align)
+        return True
     p.add(
         "GridSample", [0, 1], 0, mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
-        padding_mode=p.attribute("padding_mode"), align_corners=p.attribute("align_corners"),
+        padding_mode=p.attribute("padding_mode"), align_corners=align,
     )  # fmt: skip
     return True
 

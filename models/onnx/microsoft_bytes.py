@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .attention import attention_of
 from .microsoft import DOMAIN, Definition
 from .parts import Parts
 
@@ -182,6 +183,18 @@ def _to_float(p: Parts) -> bool:
     return True
 
 
+def _attention(p: Parts) -> bool:
+    """``QAttention(input, weights, bias, input_scale, weight_scale, mask_index, input_zero, weight_zero, past)``."""
+    if not _are_single(p, 3, 6):
+        return False
+    zeros: list[int | str] = [_scalar(p, 6) if p.has(6) else "", _weights_zero(p, 7) if p.has(7) else ""]
+    while zeros and not zeros[-1]:
+        zeros.pop()
+    total = p.add("MatMulInteger", [0, 1, *zeros])
+    floats = p.add("Mul", [p.cast(total, "float32"), p.add("Mul", [_scalar(p, 3), 4])])
+    return attention_of(p, p.add("Add", [floats, 2]), mask=5, past=8, like=2)
+
+
 def _weights_zero(p: Parts, at: int) -> int | str:
     """The zero point of the second operand: one number where those of all columns are the same."""
     known = p.known(at)
@@ -207,5 +220,6 @@ DEFINITIONS: Mapping[tuple[str, str], Definition] = {
     (DOMAIN, "QGemm"): _gemm,
     (DOMAIN, "DynamicQuantizeMatMul"): _dynamic,
     (DOMAIN, "MatMulIntegerToFloat"): _to_float,
+    (DOMAIN, "QAttention"): _attention,
 }
 """What each of them is."""

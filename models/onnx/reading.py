@@ -21,7 +21,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ...errors import ModelProblem, StorageError
+from ...errors import ModelProblem, StorageError, StridesmithError
 from ..network import Array
 
 LARGEST_FILE = 2**31 - 1
@@ -36,6 +36,19 @@ FREE_NUMBERS = frozenset({"starts", "ends", "start", "end", "value_int", "value_
 
 DEEPEST = 16
 """How deep graphs may be nested in attributes of nodes."""
+
+FIRST_BYTES = frozenset(
+    field.number << 3 | (0 if field.type == field.TYPE_INT64 else 2)
+    for field in ModelProto.DESCRIPTOR.fields
+    if field.number < 16
+)
+"""With which bytes a model may begin: the number of a field, and how it is written."""
+KINDS = {
+    b"PK": "an archive, as PyTorch's checkpoints and NumPy's .npz are", b"\x93NUMPY": "an array of NumPy's",
+    b"\x80": "a pickle", b"\x89HDF": "a file of HDF5's, as Keras writes it", b"\x1f\x8b": "compressed by gzip",
+    b"\x18\x00\x00\x00TFL3": "a model of TensorFlow Lite", b"\x1c\x00\x00\x00TFL3": "a model of TensorFlow Lite",
+}  # fmt: skip
+"""What files of other kinds begin with."""
 
 
 class Weights:
@@ -154,7 +167,8 @@ def _contents(tensor: TensorProto) -> Array:
 def load(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProto, Weights]:
     """The model in a file, or in its bytes, and the reader of its weights.
 
-    Raises StorageError for what is no readable ONNX file, ModelProblem for what breaks a limit.
+    Raises ModelProblem for a file of another kind, and for what breaks a limit; StorageError for what cannot be read,
+    and for a model that is damaged.
     """
     if isinstance(source, ModelProto):
         return _checked(source, "the model"), Weights(None)
@@ -183,20 +197,38 @@ def _parsed(data: bytes, name: str) -> ModelProto:
     try:
         model.ParseFromString(data)
     except (DecodeError, RuntimeError, ValueError):
-        raise StorageError(
-            f"{name} is no ONNX model, or a damaged one: its {len(data)} bytes cannot be read as a protocol buffer"
-        ) from None
-    return _checked(model, name)
+        raise _unreadable(name, data, f"its {len(data)} bytes cannot be read as a protocol buffer") from None
+    return _checked(model, name, data)
 
 
-def _checked(model: ModelProto, name: str) -> ModelProto:
+def _checked(model: ModelProto, name: str, data: bytes = b"") -> ModelProto:
     if not model.HasField("graph") or not model.opset_import or not model.graph.output:
-        raise StorageError(f"{name} is no ONNX model, or a damaged one: it has no graph with outputs and operator sets")
+        raise _unreadable(name, data, "it has no graph with outputs and operator sets")
     refuse_unbounded(model.graph)
     for function in model.functions:
         for node in function.node:
             _bounded_node(node, 0)
     return model
+
+
+def _unreadable(name: str, data: bytes, why: str) -> StridesmithError:
+    """The error of bytes that are no model: they are of another kind, or a part of one."""
+    if kind := _other_kind(data):
+        return ModelProblem(f"{name} is no ONNX model, but {kind}; export the network to ONNX first")
+    return StorageError(f"{name} is no ONNX model, or a damaged one: {why}; is the file complete?")
+
+
+def _other_kind(data: bytes) -> str:
+    """What bytes are that no model begins with, as a noun; empty where they may be a part of a model."""
+    if not data:
+        return ""
+    for start, kind in KINDS.items():
+        if data.startswith(start):
+            return kind
+    head = data[:4096].decode("latin-1")
+    if not any(ord(character) < 32 and character not in "\t\n\v\f\r" for character in head):
+        return "a text"
+    return "" if data[0] in FIRST_BYTES else f"a file that begins with the bytes {data[:4].hex(' ')}"
 
 
 def refuse_unbounded(graph: GraphProto, depth: int = 0) -> None:

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 
 from ...space.workloads.precision import precision
 from ...space.workloads.text import AxisText, Program, element, literal
+from .graph import OWN_DOMAIN
 from .site import Builder, Built, Site
 
 CUBIC = -0.75
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names of modes before version 20."""
+TAPS = "taps"
+"""A padding: places stay where they are, and each tap outside of the image reads what is next to it on the border."""
 FAR = 1 << 30
 """Places further away are no elements of any image, and are not converted to integers."""
 
@@ -62,7 +65,7 @@ class _Sampler:
 
     def kept(self, x: str, extent: int) -> str:
         """A coordinate that lies outside of an image, moved into it as the padding says."""
-        if self.padding == "zeros":
+        if self.padding in ("zeros", TAPS):
             return x
         low, high = (0.0, extent - 1.0) if self.align else (-0.5, extent - 0.5)
         first, last = self.number(0), self.number(extent - 1)
@@ -212,4 +215,6 @@ def _roi_align(site: Site) -> Built:
     return [site.operator(program.text(), [0, 1, 2])]
 
 
-BUILDERS: Mapping[tuple[str, str], Builder] = {("", "GridSample"): _grid_sample, ("", "RoiAlign"): _roi_align}
+BUILDERS: Mapping[tuple[str, str], Builder] = {
+    ("", "GridSample"): _grid_sample, (OWN_DOMAIN, "GridSample"): _grid_sample, ("", "RoiAlign"): _roi_align,
+}  # fmt: skip

@@ -28,6 +28,14 @@ def _suppress(site: Site) -> Built:
     program.inputs([("boxes", (images, boxes, 4))])
     program.inputs([("scores", (images, classes, boxes))], site.dtype(1))
     program.output("y", (images, classes, count), "int64")
+    for dim in range(2):  # each in an array of its own, which all passes read in vectors
+        for name, end in zip(("low", "high"), _ends(site, dim), strict=True):
+            program.alloc(f"{name}{dim}", (images, boxes))
+            program.add(
+                f"find_{name}{dim}",
+                [(f"i{name}{dim}", images, "S"), (f"s{name}{dim}", boxes, "S")],
+                f"{name}{dim}[vi{name}{dim}, vs{name}{dim}] = {end.format(i=f'vi{name}{dim}', s=f'vs{name}{dim}')}",
+            )
     program.alloc("left", (images, classes, boxes), site.dtype(1))
     score = "scores[vb, vc, vs]"
     kept = f"T.Select({score} > {literal(site.attribute('score', -math.inf), site.dtype(1))}, {score}, {low})"
@@ -58,22 +66,24 @@ def _axes(suffix: str, images: int, classes: int, *more: tuple[str, int, str]) -
     return [(f"b{suffix}", images, "S"), (f"c{suffix}", classes, "S"), *more]
 
 
+def _ends(site: Site, dim: int) -> tuple[str, str]:
+    """Where box `{s}` of image `{i}` begins and ends along a dimension."""
+    first, second = f"boxes[{{i}}, {{s}}, {dim}]", f"boxes[{{i}}, {{s}}, {dim + 2}]"
+    if bool(site.attribute("center", 0)):
+        half = f"{second} / {literal(2, site.dtype())}"
+        return f"{first} - {half}", f"{first} + {half}"
+    return f"T.min({first}, {second})", f"T.max({first}, {second})"
+
+
 def _overlaps(site: Site) -> str:
     """Whether a box is the best one, or overlaps it by a larger share than the limit of what both cover."""
     dtype, boxes = site.dtype(), site.shape()[1]
     best = f"T.min(T.max(place[vb3, vc3], T.int32(0)), T.int32({boxes - 1}))"
-    zero, is_center = literal(0, dtype), bool(site.attribute("center", 0))
-
-    def ends(box: str, dim: int) -> tuple[str, str]:
-        first, second = f"boxes[vb3, {box}, {dim}]", f"boxes[vb3, {box}, {dim + 2}]"
-        if is_center:
-            half = f"{second} / {literal(2, dtype)}"
-            return f"({first} - {half})", f"({first} + {half})"
-        return f"T.min({first}, {second})", f"T.max({first}, {second})"
-
-    both, own, other = [], [], []
+    zero, both, own, other = literal(0, dtype), [], [], []
     for dim in range(2):
-        (low, high), (least, most) = ends("vs3", dim), ends(best, dim)
+        (low, high), (least, most) = (
+            (f"low{dim}[vb3, {box}]", f"high{dim}[vb3, {box}]") for box in ("vs3", best)
+        )  # fmt: skip
         both.append(f"T.max(T.min({high}, {most}) - T.max({low}, {least}), {zero})")
         own.append(f"({high} - {low})")
         other.append(f"({most} - {least})")

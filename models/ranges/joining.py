@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import InternalError
 from ...ir.expr import Buffer, Expr, Extent, Load, Var, binary, const, free_variables, substitute
-from ...ir.node import rebuild, transform
+from ...ir.node import changed, rebuild, transform
 from ...ir.stmt import Assume, Block, For, If, Iter, PrimFunc, Seq, Store, walk_stmts
 from ...space.design.techniques.contiguous import Together, together
 from ...space.tree import leaf_blocks, loops_above
@@ -81,10 +81,9 @@ def _without_windows_of_one(func: PrimFunc) -> PrimFunc:
         def inside(part: object) -> object:
             if not isinstance(part, Load | Store):
                 return part
-            indices = tuple(i if isinstance(i, Var) else substitute(i, single) for i in part.indices)
-            if isinstance(part, Load):
-                return Load(part.buffer, indices)
-            return Store(part.buffer, indices, part.value)
+            return changed(
+                part, indices=tuple(i if isinstance(i, Var) else substitute(i, single) for i in part.indices)
+            )
 
         init = None if node.init is None else transform(node.init, inside)
         return replace(node, body=transform(node.body, inside), init=init) if single else node

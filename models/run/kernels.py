@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...errors import BadRecord
 from ...ir.deadline import OutOfTime, has_deadline, look
+from ...ir.skeleton import skeleton
 from ...search.records.status import error_of
 from ...search.workers import kernel_cache
 from ...search.workers.executor import NO_TIME
@@ -21,6 +21,7 @@ from ...space.interface import PACKED_AHEAD
 if TYPE_CHECKING:
     from ...backends.artifact import Argument
     from ...ir.stmt import PrimFunc
+    from ...ir.target import Target
     from ...search.records.database import Database
     from ...search.records.record import Record
     from ...search.tasks.task import Task
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..tasks import NetworkTask
 
 Origin = Literal["tuned", "estimated", "untuned"]
+Alike: TypeAlias = "tuple[PrimFunc, Target, tuple[tuple[str, str], ...]]"
 Builder: TypeAlias = "Callable[[Iterable[Build]], Sequence[Built | Failed]]"
 
 
@@ -82,23 +84,9 @@ def kernels_of(
     return found
 
 
-_NUMBERS = re.compile(r"(?<=\[)\d+(?=[,\]])|(?<=, )\d+(?=[,\]])|(?<= [+-] )\d+(?=[,\]])|(?<=T\.float32\()[^()]*(?=\))")
-"""The numbers of a script that are offsets of an index, or floats."""
-
-_KEPT = ("for ", "def ")
-"""How lines begin that say extents; those of buffers and iterators assign ``T.alloc_buffer`` and ``T.axis``."""
-
-
-def alike(task: Task) -> tuple[object, ...]:
-    """What programs have in common for which one schedule is as good: all but floats, and where slices begin.
-
-    Extents of loops and of buffers, steps and bounds are the same, and so is what the estimate says of them.
-    """
-    lines = (
-        line if line.lstrip().startswith(_KEPT) or " = T.a" in line else _NUMBERS.sub("#", line)
-        for line in task.script.splitlines()
-    )
-    return "\n".join(lines), task.target, tuple(task.interface.items())
+def alike(task: Task) -> Alike:
+    """What tasks have in common for which one schedule is as good, and of which the estimate says the same."""
+    return skeleton(task.work.func), task.target, tuple(task.interface.items())
 
 
 def best_record(task: Task, database: Database) -> Record | None:
@@ -129,7 +117,7 @@ def _question(task: Task, record: Record | None) -> str:
 
 
 def _made(
-    wanted: Sequence[tuple[Task, Record | None]], build: Builder, choices: Mapping[tuple[object, ...], Trace | None]
+    wanted: Sequence[tuple[Task, Record | None]], build: Builder, choices: Mapping[Alike, Trace | None]
 ) -> list[Kernel]:
     """Kernels that nobody has compiled yet; they are kept, unless another try could give another one.
 
@@ -166,14 +154,14 @@ def _made(
 
 def _once_for_all_alike(
     build: Builder, wanted: Sequence[tuple[Task, Record | None]], jobs: Sequence[Build],
-    choices: Mapping[tuple[object, ...], Trace | None],
+    choices: Mapping[Alike, Trace | None],
 ) -> list[Built | Failed]:  # fmt: skip
     """Replies to builds; of those that ask for an estimate and are alike the first one is asked, and others follow it.
 
     One for which the schedule of the first is refused is asked itself.
     """
     keys = [alike(task) if job.estimated is not None else None for (task, _), job in zip(wanted, jobs, strict=True)]
-    known, leaders, followers = dict(choices), dict[int, Build](), dict[int, tuple[object, ...]]()
+    known, leaders, followers = dict(choices), dict[int, Build](), dict[int, Alike]()
     for number, (key, job) in enumerate(zip(keys, jobs, strict=True)):
         if key is not None and key in known:
             followers[number] = key

@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,8 @@ class Model:
     Inputs come in the order of `inputs`, or by name, and are C-contiguous arrays of exactly the declared shape and
     type; outputs come in the order of `outputs`, a single one alone.  A call with a dict gives a dict.  Nothing but
     outputs without an `out` is allocated.  Of an output whose length is computed, `outputs` tell the largest, and what
-    comes back is the part of it that there is.  Calls from several threads wait for each other.
+    comes back is the part of it that there is, of an `out` the first one.  Calls from several threads wait for each
+    other.
     """
 
     def __init__(self, network: Network, kernels: Mapping[str, Kernel], target: Target) -> None:
@@ -57,7 +58,8 @@ class Model:
         self.network, self.target, self.kernels = network, target, dict(kernels)
         self.inputs = tuple(network.tensors[name] for name in network.inputs)
         self.outputs = tuple(network.tensors[name] for name in network.outputs)
-        self.plan = plan(network, kernels, target)
+        self.whole, self._ends = network.without_cuts
+        self.plan = plan(self.whole, kernels, target)
         self._chain = load_chain(tuple(self.plan.calls.values()), self.plan.blocks, target.kind)
         for place, array in self.plan.packed:
             self._chain.write(place, array)
@@ -67,9 +69,10 @@ class Model:
             if isinstance(node, Branches | Loop)
         }
         self._segments = self._cut()
-        cut_here = (n for n in network.nodes if isinstance(n, Cut) or (isinstance(n, Foreign) and n.at_most))
+        cut_here = (n for n in self.whole.nodes if isinstance(n, Cut) or (isinstance(n, Foreign) and n.at_most))
         self._cuts = {name for node in cut_here for name in node.outputs}.intersection(network.outputs)
-        self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
+        self._given = self._expected(self.inputs)
+        self._results = self._expected(network.tensors[name] for name in self.whole.outputs)
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
         self._lock = threading.Lock()
@@ -103,7 +106,11 @@ class Model:
                 tuple(expected.empty() for expected in self._results) if out is None
                 else tuple(out) if isinstance(out, (list, tuple)) else (out,)
             )  # fmt: skip
+            if self._ends and out is not None:
+                results += tuple(expected.empty() for expected in self._results[len(results) :])
             if self._direct(*inputs, *results):
+                if self._ends:
+                    results = self._ended(results)
                 return results[0] if len(results) == 1 else results
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
             arrays = _in_order(inputs[0], self.network.inputs, "input")
@@ -114,21 +121,21 @@ class Model:
 
     @property
     def direct(self) -> Callable[..., bool] | None:
-        """As `Kernel.direct`: all inputs and then all outputs as arrays."""
-        return self._direct
+        """As `Kernel.direct`: all inputs and then all outputs as arrays; None where an output is cut."""
+        return None if self._ends else self._direct
 
     def _native_call(self) -> Callable[..., bool] | None:
         """A native call of the whole network, where its kernels compute all of it in the caller's memory."""
-        if not isinstance(self._chain, CpuChain) or self.network.called or self._moves.copies:
+        if not isinstance(self._chain, CpuChain) or self.whole.called or self._moves.copies:
             return None
-        given = zip((*self.network.inputs, *self.network.outputs), (*self._given, *self._results), strict=True)
+        given = zip((*self.whole.inputs, *self.whole.outputs), (*self._given, *self._results), strict=True)
         arguments = [
             (self.plan.lent[name], Expected(0, expected.shape, expected.dtype, number >= len(self._given)))
             for number, (name, expected) in enumerate(given)
         ]
         return self._chain.native_call(arguments)
 
-    def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
+    def _expected(self, tensors: Iterable[Tensor]) -> tuple[_Expected, ...]:
         known = self.plan.sharing.layouts.keys() | self.network.constants.keys()
         return tuple(_Expected(t, t.name in known and t.dtype in SCALAR_TYPES) for t in tensors)
 
@@ -146,8 +153,16 @@ class Model:
             for segment in self._segments:
                 segment(profile)
             self._moves.take(arrays, results)
-            found = [self._counted(name, result) for name, result in zip(self.network.outputs, results, strict=True)]
-        return tuple(found) if out is None or self._cuts else tuple(out)
+            found = [self._counted(name, result) for name, result in zip(self.whole.outputs, results, strict=True)]
+        return self._ended(found) if out is None or self._cuts or self._ends else tuple(out)
+
+    def _ended(self, results: Sequence[Array]) -> tuple[Array, ...]:
+        """The outputs, of each that is cut as many elements as are counted."""
+        found = list(results[: len(self.outputs)])
+        for number, (axis, count) in self._ends.items():
+            end = int(results[count].reshape(-1)[0])
+            found[number] = found[number][(*(slice(None),) * axis, slice(end))]
+        return tuple(found)
 
     def _counted(self, name: str, result: Array) -> Array:
         """The part of an output that there is, where its length was computed (`network.Cut`, `Foreign.at_most`)."""
@@ -158,8 +173,8 @@ class Model:
         return part
 
     def _checked_results(self, inputs: Sequence[Array], out: Sequence[Any]) -> list[Array]:
-        if len(out) != len(self._results):
-            raise TypeError(f"the model has {len(self._results)} outputs, but `out` holds {len(out)} arrays")
+        if len(out) != len(self.outputs):
+            raise TypeError(f"the model has {len(self.outputs)} outputs, but `out` holds {len(out)} arrays")
         found = [expected.checked(array, _WRITABLE) for array, expected in zip(out, self._results)]  # noqa: B905
         others = [(address(array), array.nbytes) for array in (*inputs, *found)]
         names = (*self.network.inputs, *self.network.outputs)
@@ -168,7 +183,7 @@ class Model:
             for name, (begin, length) in zip(names, others[:number]):  # noqa: B905, up to the output itself
                 if begin < start + size and start < begin + length:
                     raise ValueError(f"`{names[number]}` is written and shares memory with `{name}`")
-        return found
+        return [*found, *(expected.empty() for expected in self._results[len(found) :])]
 
     def profile(self, inputs: Sequence[Array] | None = None, runs: int = 20) -> dict[str, float]:
         """Seconds of each operator inside of whole runs, by name: medians over `runs` runs, after a few to warm up.
@@ -187,7 +202,7 @@ class Model:
             self._run(given, out, seconds)
             if number >= 3:
                 found.append(seconds)
-        busy = [node.name for node in self.network.nodes if node.name not in self.plan.sharing.idle]
+        busy = [node.name for node in self.whole.nodes if node.name not in self.plan.sharing.idle]
         medians = {name: statistics.median(run[number] for run in found) for number, name in enumerate(busy)}
         return {node.name: medians.get(node.name, 0.0) for node in self.network.nodes}
 
@@ -240,7 +255,7 @@ class Model:
         """The network as native calls of as many operators as follow each other, and foreign operators."""
         segments: list[Callable[[list[float] | None], None]] = []
         first = last = 0
-        for node in self.network.nodes:
+        for node in self.whole.nodes:
             if isinstance(node, Operator):
                 last += node.name not in self.plan.sharing.idle
                 continue
@@ -356,7 +371,7 @@ class _Moves:
 
     def __init__(self, model: Model, chain: Chain) -> None:
         self._model, self._chain = model, chain
-        network, lent = model.network, model.plan.lent
+        network, lent = model.whole, model.plan.lent
         self._inputs = {name: number for number, name in enumerate(network.inputs)}
         self._lent: list[tuple[bool, int, Sequence[tuple[Any, int, int]]]] = []
         self._copied_in: list[tuple[int, str]] = []
@@ -378,7 +393,7 @@ class _Moves:
 
     def _touched_here(self) -> list[tuple[bool, int, int]]:
         """Arrays of the caller in which tensors lie that Python reads or writes, each with its block."""
-        network, plan = self._model.network, self._model.plan
+        network, plan = self._model.whole, self._model.plan
         names = {name for node in network.called for name in (*node.inputs, *node.outputs)}
         names |= {name for _, name in (*self._copied_in, *self._copied_out)}
         touched = {plan.places[name].block for name in names if name in plan.places}
@@ -404,7 +419,7 @@ class _Moves:
             if name in self._inputs:
                 value = inputs[self._inputs[name]]
             elif name in self._model.plan.lent:
-                value = out[self._model.network.outputs.index(name)]
+                value = out[self._model.whole.outputs.index(name)]
             else:
                 value = self._model._read(name)
             if value.shape != out[number].shape:

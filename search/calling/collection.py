@@ -60,9 +60,11 @@ class Database(records.Database):
 
     def __repr__(self) -> str:
         """The database's name and its number of records."""
-        return f"<Database {self.name}: {self.size} records>"
+        return f"<Database {self.name}: {'closed' if self.is_closed else f'{self.size} records'}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
+        if self.is_closed:
+            return None
         found = self.winners()
         shown = [
             (record.id, record.title, record.device.name, f"{record.latency_us or 0:.4g} us", record.sketch)

@@ -167,6 +167,11 @@ class _Entry:
     def us(self) -> float:
         return self.here.latency_us or math.inf
 
+    @property
+    def standing(self) -> Record:
+        """What the database has of it from now on: what was measured now, or before on a quieter machine."""
+        return self.before if self.before is not None and self.before.outlasts(self.here) else self.here
+
 
 def try_records(task: Task, records: Sequence[Record], database: Database, bench: Workbench) -> Outcome:
     """Prove, verify and race records from elsewhere; store what became of them.
@@ -298,9 +303,14 @@ def _reason(entry: _Entry, opponents: Sequence[_Entry]) -> str:
     """Why a record from elsewhere is not trusted; empty where it is."""
     if not entry.here.ok:
         return f"{entry.here.status}: {entry.here.message or 'it failed'}"
-    best = min(opponents, key=lambda e: e.us, default=None)
-    if best is None or entry.us < best.us:
+    best = min((e for e in opponents if e.here.ok), key=lambda e: e.standing.latency_us or math.inf, default=None)
+    if best is None or entry.us < (best.standing.latency_us or math.inf):
         return ""
+    if best.standing is best.before and best.here.stage == "race":
+        return (
+            f"it takes {entry.us:.4g} us here while others keep {best.here.busy:.1f} processors busy, and record "
+            f"{best.here.id} of this device took {best.standing.latency_us:.4g} us while they kept fewer"
+        )
     is_untuned = best.here.trace is None
     name = "the program as it was written" if is_untuned else f"record {best.here.id} of this device"
     return f"it takes {entry.us:.4g} us here, and {name} {best.us:.4g} us"
@@ -309,7 +319,8 @@ def _reason(entry: _Entry, opponents: Sequence[_Entry]) -> str:
 def _news(entries: Sequence[_Entry], opponents: Sequence[_Entry]) -> list[Record]:
     """What is to be stored: what became of each, and of whom they raced.
 
-    A fault of the machine's leaves a record that there is as it was.  The untuned program is a record where it won.
+    A fault of the machine's leaves a record that there is as it was, and so does a race that it outlasts.  The untuned
+    program is a record where it won.
     """
     news = [e.here for e in entries if e.before is None or not tells_nothing(e.here.failure)]
     fastest_us = _fastest([*entries, *opponents])
@@ -317,7 +328,7 @@ def _news(entries: Sequence[_Entry], opponents: Sequence[_Entry]) -> list[Record
         if entry.before is None:
             news += [entry.here] if entry.us == fastest_us else []
         elif entry.here.failure is None or KINDS[entry.here.failure].disqualifies:
-            news.append(entry.here)
+            news += [entry.here] if entry.standing is entry.here else []
     return news
 
 

@@ -63,13 +63,13 @@ class Database:
     `url` is a path, a SQLAlchemy URL, or None for the default path.  With
     `read_only` nothing is ever created or changed, and a missing file reads as an
     empty database.  `notes` holds sentences for the user, such as what a salvage
-    saved.
+    saved.  Once it is closed, whatever is asked of it raises UsageError.
     """
 
     def __init__(self, url: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> None:
         self.notes: list[str] = []
         self._noted: set[str] = set()
-        self.read_only = read_only
+        self.read_only, self.is_closed = read_only, False
         self.url, self.path = locate(default_path() if url is None else os.fspath(url))
         missing = self._prepare_file() if self.path is not None else False
         self._engine = engine_of(self.url, self.path, read_only, missing)
@@ -320,6 +320,8 @@ class Database:
                 connection.close()
 
     def close(self) -> None:
+        """Let go of its connections."""
+        self.is_closed = True
         self._engine.dispose()
 
     def __enter__(self) -> Database:
@@ -448,7 +450,12 @@ class Database:
         self._checked = self._checked or version_of(connection) == VERSION
         return self._checked
 
+    def _refuse_closed(self) -> None:
+        if self.is_closed:
+            raise UsageError(f"the database {self.name} was closed; open it anew to use it")
+
     def _refuse_read_only(self) -> None:
+        self._refuse_closed()
         if self.read_only:
             raise StorageError(f"{self.name} was opened for reading only")
 
@@ -473,6 +480,7 @@ class Database:
         return self._attempt(fetch, READ_SECONDS)
 
     def _attempt(self, act: Callable[[], T], seconds: float) -> T:
+        self._refuse_closed()
         return attempt(act, self.name, seconds, self.path)
 
 

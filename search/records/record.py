@@ -29,6 +29,7 @@ from pydantic import (
     model_validator,
 )
 
+from ...backends.host_load import MUCH_BUSY
 from ...errors import BadRecord
 from ...ir.markup import table
 from ...ir.target import Target
@@ -99,7 +100,8 @@ class Record(BaseModel):
     untuned program.  `stage` is "race" once the final interleaved race measured
     the record; before, in a "trial", its samples are relative to a kernel of the
     same run with which it took turns, so that they compare with those of that
-    run alone.  `verified` says that this machine compared its results with the
+    run alone.  `busy` is how many processors others kept busy during that race,
+    null where nothing is known of it.  `verified` says that this machine compared its results with the
     reference.  `choice` holds decision indices of `sketch` under
     `space_version`; replay reads `trace` alone, a list that is JSON; its text is
     ``ss.Trace.from_json(record.trace).script()``.
@@ -130,6 +132,7 @@ class Record(BaseModel):
     trial: Annotated[int, Field(ge=-1, lt=2**31)] = -1
     run: Name = ""
     foretold: Foretold | None = None
+    busy: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] | None = None
     versions: dict[Name, Name] = Field(default_factory=dict, max_length=64)
     created: Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)] = Field(default_factory=time.time)
 
@@ -269,11 +272,19 @@ class Record(BaseModel):
     def failed(self, status: str, message: str) -> Record:
         """This record as a failure."""
         return self.changed(
-            status=status, message=printable(message), samples=[], latency_us=None, max_abs_error=None, verified=False
+            status=status,
+            message=printable(message),
+            samples=[],
+            latency_us=None,
+            max_abs_error=None,
+            busy=None,
+            verified=False,
         )
 
-    def measured(self, samples: Iterable[float], max_abs_error: float | None, stage: str) -> Record:
-        """This record with new, verified samples (seconds per call)."""
+    def measured(
+        self, samples: Iterable[float], max_abs_error: float | None, stage: str, busy: float | None = None
+    ) -> Record:
+        """This record with new, verified samples (seconds per call), while others kept so many processors `busy`."""
         found = list(samples)
         return self.changed(
             status=OK,
@@ -282,8 +293,21 @@ class Record(BaseModel):
             latency_us=statistics.median(found) * 1e6,
             max_abs_error=max_abs_error,
             stage=stage,
+            busy=busy,
             verified=True,
         )
+
+    def outlasts(self, later: Record) -> bool:
+        """Whether a race's measurement stands although `later`, of the same candidate, is newer.
+
+        It does where that is of a trial, which compares with nothing, and where others kept more processors busy in the
+        later race: what is slower then, and which candidate waits least, says nothing of the machine by itself.
+        """
+        if self.stage != "race" or not (self.ok and self.verified and later.ok):
+            return False
+        if later.stage != "race":
+            return True
+        return self.busy is not None and later.busy is not None and later.busy > self.busy + MUCH_BUSY
 
 
 def marked(record: Record, source: str) -> Record:

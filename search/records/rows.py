@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PAYLOAD = (
     "trace", "choice", "samples", "versions", "message",
-    "space_version", "max_abs_error", "seed", "dtype", "run", "foretold",
+    "space_version", "max_abs_error", "seed", "dtype", "run", "foretold", "busy",
 )  # fmt: skip
 
 _CHECKED = (

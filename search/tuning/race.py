@@ -48,12 +48,15 @@ class Terms:
 class Race:
     """What a race found: the records with their new samples, fastest first, and the device's limits.
 
-    `failed` are records that do not hold, as failures; `unbuilt` those of another version of the package that this one
-    does not build, by id, with what it says; `baseline_samples` are those of the untuned program.  `built` has what was
-    built for it, by the jobs.
+    `kept` are earlier measurements, by id, that stand although the records were raced again: others kept more
+    processors busy this time, `busy` of them.  `failed` are records that do not hold, as failures; `unbuilt` those of
+    another version of the package that this one does not build, by id, with what it says; `baseline_samples` are those
+    of the untuned program.  `built` has what was built for it, by the jobs.
     """
 
     records: list[Record] = field(default_factory=list)
+    kept: dict[str, Record] = field(default_factory=dict)
+    busy: float | None = None
     failed: list[Record] = field(default_factory=list)
     unbuilt: dict[str, str] = field(default_factory=dict)
     baseline_samples: tuple[float, ...] = ()
@@ -65,6 +68,18 @@ class Race:
         """The race without the records `failed`; `problem` says why they left it."""
         gone = {record.id for record in failed}
         return replace(self, records=[r for r in self.records if r.id not in gone], problem=problem)
+
+    @property
+    def verdict_of_before(self) -> str:
+        """That an earlier race decides who is the best, as a sentence; empty where this one does."""
+        best, fastest = self.records[0], min(self.records, key=lambda record: record.latency_us or 0.0)
+        if best.id not in self.kept or best is fastest:
+            return ""
+        return (
+            f"others kept {self.busy:.1f} processors busy during the final race, so that record {best.id}, which took "
+            f"{self.kept[best.id].latency_us:.4g} us in one with fewer, stays the best, though {fastest.id} was faster "
+            f"this time, {fastest.latency_us:.4g} to {best.latency_us:.4g} us; a run on a quiet machine decides"
+        )
 
     @property
     def baseline_us(self) -> float | None:
@@ -98,6 +113,7 @@ def _races(run: Run, roof: bool) -> Iterator[Race]:
     """Yield the outcome of all races so far after each race, until the leader is settled."""
     outcome = Race()
     raced: dict[str, Record] = {}
+    before: dict[str, Record] = {}
     unbuilt: dict[str, str] = {}
     for attempt in range(ATTEMPTS):
         records = [record for record in _finalists(run, raced.values()) if record.id not in unbuilt]
@@ -114,9 +130,12 @@ def _races(run: Run, roof: bool) -> Iterator[Race]:
         # What was far too slow to be measured has one sample, and has not seen all data.
         verified = all(record.run == run.name and len(record.samples) > 1 for record in records)
         runners = [*records, *[None] * untuned]
+        before = {record.id: record for record in records} | before
         last = race(run.executor, run.task, runners, Terms(seed, race_seconds(run), roof, first=verified))
+        last.kept = {r.id: before[r.id] for r in last.records if before[r.id].outlasts(r)}
         _keep(run, last)
         _admit_untuned(run, last)
+        last.records.sort(key=lambda record: last.kept.get(record.id, record).latency_us or 0.0)
         raced.update((record.id, record) for record in last.records)
         for record in last.failed:
             raced.pop(record.id, None)
@@ -147,14 +166,14 @@ def _finalists(run: Run, raced: Iterable[Record]) -> list[Record]:
 
 
 def _keep(run: Run, outcome: Race) -> None:
-    """Store what the race found."""
+    """Store what the race found, but for what an earlier one outlasts."""
     results = run.results
     for record in outcome.failed:
         results.valid.pop(record.id, None)
         results.failed[record.failure or "infrastructure"] += 1
     results.valid.update((r.id, r) for r in outcome.records if r.run == run.name)
     results.roof = outcome.roof or results.roof
-    results.writer.put([*outcome.records, *outcome.failed])
+    results.writer.put([*(record for record in outcome.records if record.id not in outcome.kept), *outcome.failed])
 
 
 def _admit_untuned(run: Run, outcome: Race) -> None:
@@ -162,10 +181,10 @@ def _admit_untuned(run: Run, outcome: Race) -> None:
     baseline = run.results.baseline
     if outcome.baseline_us is None or not outcome.records or baseline is None:
         return
-    if outcome.baseline_us < (outcome.records[0].latency_us or 0.0):
-        record = run.record().measured(outcome.baseline_samples, baseline.max_abs_error, "race")
+    if outcome.baseline_us < min(record.latency_us or 0.0 for record in outcome.records):
+        record = run.record().measured(outcome.baseline_samples, baseline.max_abs_error, "race", outcome.busy)
         record = record.changed(id=untuned_id(run.task))
-        outcome.records.insert(0, record)
+        outcome.records.append(record)
         run.results.writer.put([record])
 
 
@@ -219,7 +238,7 @@ def race_built(executor: Measuring, task: Task, entrants: Sequence[Entrant], ter
     )  # fmt: skip
     raced = executor.measure([job])[0]
     if isinstance(raced, Raced):
-        result.roof, results = raced.roof, list(raced.results)
+        result.roof, result.busy, results = raced.roof, raced.busy, list(raced.results)
     else:
         # A race that was lost as a whole says nothing about its entries: verify and time each by itself.
         result.problem = f"{raced.status}: {raced.message}"
@@ -231,7 +250,7 @@ def race_built(executor: Measuring, task: Task, entrants: Sequence[Entrant], ter
         elif isinstance(found, Failed):
             _disqualify(result, record, found, task)
         else:
-            result.records.append(record.measured(found.samples, found.max_abs_error, "race"))
+            result.records.append(record.measured(found.samples, found.max_abs_error, "race", result.busy))
     result.records.sort(key=lambda r: r.latency_us or 0.0)
     return result
 

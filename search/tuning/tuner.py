@@ -228,6 +228,8 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
             raise _nothing_valid(run, reason, outcome.problem)
         if outcome.problem and not outcome.records:
             run.note(f"there was no final race, so that the best of the trials stands: {outcome.problem}")
+        if outcome.records and (verdict := outcome.verdict_of_before):
+            run.note(verdict)
         stopped_by = reason if isinstance(reason, str) else reason.stopped_by
         done = _done(run, stopped_by, winner, winner.latency_us, outcome)
         with contextlib.suppress(*([] if isinstance(reason, str) else [OSError])):  # a terminal that was closed

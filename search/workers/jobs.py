@@ -232,6 +232,7 @@ def measure(job: Measure, tick: Tick) -> Measured | Failed:
 
 
 def race(job: Race, tick: Tick) -> Raced:
+    from ...backends import host_load
     from ...backends.peak import measure_bandwidth, measure_peak
     from ...backends.timing import interleave
     from ...ir.target import Target
@@ -242,15 +243,18 @@ def race(job: Race, tick: Tick) -> Raced:
     target = Target.from_json(job.kernels[0].artifact["target"])
     before = measure_peak(target, _peak_dtype(job.dtype)) if job.roof else 0.0
     tick()
+    since = host_load.watch()
     times = iter(interleave([r.kernel for r in racers], [r.seconds for r in racers], job.rounds, job.seconds))
+    load = since() if target.execution.runs_on_the_host else None
+    busy = None if load is None else load.busy
     results = tuple(
         entry if isinstance(entry, Failed) else Measured(samples=tuple(next(times)), max_abs_error=entry.max_abs_error)
         for entry in checked
     )
     if not job.roof:
-        return Raced(results=results, roof=None)
+        return Raced(results=results, roof=None, busy=busy)
     peak = max(before, measure_peak(target, _peak_dtype(job.dtype)))
-    return Raced(results=results, roof=Roof(peak, measure_bandwidth(target), _caches(target)))
+    return Raced(results=results, roof=Roof(peak, measure_bandwidth(target), _caches(target)), busy=busy)
 
 
 def measure_roof(job: MeasureRoof, tick: Tick) -> Roofed:

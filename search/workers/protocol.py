@@ -135,10 +135,15 @@ class Measured(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Raced(Reply):
-    """Results in the order of the entries, and the device's limits (the better peak of before and after) if asked."""
+    """Results in the order of the entries, and the device's limits (the better peak of before and after) if asked.
+
+    `busy` is how many of the host's processors others kept busy while kernels that run on them took turns; None where
+    that is not known.
+    """
 
     results: tuple[Measured | Failed, ...]
     roof: Roof | None
+    busy: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
 The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, `joined`,
-which does so with vectors along two short axes (see `techniques.digits`), `parted`, which does so
+which does so with vectors along two short axes (see `joined`), `parted`, which does so
 when long reductions have been cut in parts (see `techniques.shared_reductions`), `chunked`, which
 runs all stages of a chunk of rows together (see `techniques.chunks`), `stepped`, which tiles what the steps of a
 recurrence do (see `techniques.steps`), and `general`.
@@ -32,13 +32,14 @@ from ..workloads.taking import func_of
 from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
+from .joined import along_joined_axes, with_joined_axes
 from .nests import as_nests, make_boxes
 from .program import Anchor, anchors_in_steps, inline_chains
 from .program import anchors as anchors_of
 from .sketch import Sketch
-from .structure import Structure, structures
+from .structure import Structure, structures, with_long_vectors
 from .techniques.chunks import chunk_sizes, in_chunks, of_a_chunk, shared_rows, structures_of_a_chunk
-from .techniques.digits import DIGITS, along_joined_axes, with_joined_axes, with_long_vectors
+from .techniques.digits import DIGITS
 from .techniques.shared_reductions import along_results, in_parts, shared_reductions
 from .techniques.steps import independent_loop, schedule_elements, structures_in_steps
 
@@ -108,7 +109,7 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
 
 
 def joined(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
-    """Sketches with vectors along two axes, the inner one shorter than a vector (see `techniques.digits`).
+    """Sketches with vectors along two axes, the inner one shorter than a vector (see `joined`).
 
     Kernels of a CPU pick such lanes out of a vector; those of OpenCL do so with lanes of one stride alone.
     """

@@ -20,6 +20,9 @@ from ...ir.target import SUBGROUP_OPS, SUBGROUP_TYPES, Target
 from .decision import Decision
 from .program import Anchor
 
+SHORTEST = 4
+"""Neighbours that a vector which fills less than half of a register runs along, at least."""
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -65,6 +68,21 @@ def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
     items = reductions_in_subgroups(anchor, target)
     found += [replace(structure, subgroup=True) for structure in found if structure.vec in items]
     return tuple(found)
+
+
+def with_long_vectors(anchor: Anchor, found: tuple[Structure, ...], target: Target) -> tuple[Structure, ...]:
+    """The structures whose vectors fill at least half of a register; all of them where none does.
+
+    Digits are often short: groups, phases, the rows of a block.  Where elements of the result are apart along all of
+    the long ones, those along at least `SHORTEST` of its neighbours stay that fill a quarter, as rows of 7 pixels do of
+    16 lanes; the phases of a transposed convolution are fewer, and not computed beyond their end.
+    """
+    lanes = target.vector_lanes(anchor.output.dtype)
+    long = [s for s in found if 2 * anchor.axes[s.vec].extent >= lanes]
+    if long and all(s.factored or anchor.output.stride(s.vec) != 1 for s in long):
+        neighbours = (s for s in found if not s.factored and anchor.output.stride(s.vec) == 1 and s not in long)
+        long += [s for s in neighbours if anchor.axes[s.vec].extent >= max(SHORTEST, lanes / 4)]
+    return tuple(s for s in found if s in long) or found
 
 
 def long_reductions(anchor: Anchor, target: Target) -> list[int]:

@@ -55,6 +55,13 @@ def test_what_the_system_does_not_tell_is_not_known(text: str | None, tmp_path: 
     assert _read(tmp_path) is None
 
 
+def test_what_happened_within_a_moment_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters count in ticks, of which a moment has hardly one."""
+    readings = iter([_Reading(0.0, 0.0, 0.0, 0.0, 0), _Reading(0.02, 0.02, 0.0, 0.0, 0)])
+    monkeypatch.setattr(host_load, "_read", lambda: next(readings))
+    assert host_load.watch()() is None
+
+
 def test_a_look_waits_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its seconds are slept, in which this process computes nothing."""
     slept: list[float] = []

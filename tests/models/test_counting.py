@@ -132,6 +132,28 @@ def test_what_looks_at_elements_follows() -> None:
     same(model(nodes, {"x": (4, 5)}, constants, outputs="q rows double float"), {"x": x}, compiles=True)
 
 
+def test_what_only_leaves_is_cut_without_a_copy() -> None:
+    """Kernels compute all of it and its count in memory of the caller, of which the first part comes back."""
+    nodes = [node("NonZero", "x", "p"), node("Transpose", "p", "q"), node("Relu", "x", "r")]
+    made = model(nodes, {"x": (3, 4)}, outputs="p r q")
+    compiled = ss.compile(read(made))
+    assert not compiled.whole.called and compiled.direct is None
+    for share in (0.0, 0.4, 1.0):
+        x = (rng.random((3, 4)) < share).astype(np.float32)
+        places = np.argwhere(x)
+        out = tuple(np.empty(tensor.shape, tensor.dtype) for tensor in compiled.outputs)
+        for given in (None, out):
+            p, r, q = compiled(x, out=given)
+            np.testing.assert_array_equal(p, places.T)
+            np.testing.assert_array_equal(q, places)
+            np.testing.assert_array_equal(r, x)
+            assert given is None or all(
+                np.shares_memory(a, b) or not a.size for a, b in zip((p, r, q), out, strict=True)
+            )
+        assert compiled({"x": x})["q"].shape == places.shape
+    assert set(compiled.profile()) == {n.name for n in compiled.network.nodes}
+
+
 def test_what_asks_for_a_length_is_refused() -> None:
     """And so is what puts such results behind each other."""
     with pytest.raises(ModelProblem, match=r"the shape of `p`, which the node Shape .* reads, depends"):

@@ -187,6 +187,34 @@ def test_attention_of_microsoft() -> None:
     close(results("Attention", "com.microsoft", arrays, num_heads=heads, unidirectional=1)["y"], wanted)
 
 
+@pytest.mark.parametrize("op", ["NhwcConv", "NhwcFusedConv"])
+def test_convolutions_whose_channels_are_last(op: str) -> None:
+    """Those of ONNX on images and weights that are turned around; ONNX Runtime has them on other devices only."""
+    x, w, b = floats(2, 6, 5, 3), floats(4, 3, 2, 3), floats(4)
+    values: dict[str, Any] = {"pads": [1, 0, 1, 1], "strides": [2, 1], "kernel_shape": [3, 2]}
+    turned = {"x": x.transpose(0, 3, 1, 2).copy(), "w": w.transpose(0, 3, 1, 2).copy(), "b": b}
+    wanted = results("Conv", "", turned, **values)["y"].transpose(0, 2, 3, 1)
+    if op == "NhwcFusedConv":
+        values |= {"activation": "LeakyRelu", "activation_params": [0.25]}
+        wanted = np.where(wanted < 0, 0.25 * wanted, wanted)
+    close(results(op, "com.microsoft", {"x": x, "w": w, "b": b}, **values)["y"], wanted)
+
+
+def test_cubic_samples_of_microsoft_at_a_border() -> None:
+    """Each tap is moved into the image: as PyTorch and ONNX Runtime have it."""
+    runtime = pytest.importorskip("onnxruntime")
+    x, grid = floats(2, 3, 4, 5), rng.uniform(-1.3, 1.3, (2, 3, 2, 2)).astype(np.float32)
+    for aligned in (0, 1):
+        values = {"mode": "bicubic", "padding_mode": "border", "align_corners": aligned}
+        made = model([node("GridSample", "x g", "y", domain="com.microsoft", **values)],
+                     {"x": x.shape, "g": grid.shape}, opset=17)  # fmt: skip
+        made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+        found = read(made)
+        assert not found.foreign
+        (wanted,) = runtime.InferenceSession(made.SerializeToString()).run(None, {"x": x, "g": grid})
+        close(evaluate(found, {"x": x, "g": grid})["y"], wanted)
+
+
 def test_fused_products_of_microsoft() -> None:
     """Transposed operands, factors and activations."""
     a, b = floats(2, 3, 4), floats(2, 5, 3)

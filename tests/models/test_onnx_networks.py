@@ -292,6 +292,16 @@ def test_names_that_are_made_up_are_no_other_tensors() -> None:
     same(model(nodes, {"x": (1, 1, 5, 5)}, constants, outputs="u"))
 
 
+def test_weights_that_a_normalisation_of_training_scales_are_constants() -> None:
+    """As networks with standardised weights have it; what nothing reads of its three results stays in the file."""
+    norm = node("BatchNormalization", "r one zero m v", "n mean variance", training_mode=1)
+    nodes = [node("Reshape", "w rows", "r"), norm, node("Reshape", "n whole", "c"), node("Conv", "x c", "y")]
+    shapes = {"rows": np.array([1, 4, -1]), "whole": np.array([4, 3, 2, 2])}
+    ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+    constants = {"w": normal(4, 3, 2, 2), **shapes, "one": ones, "zero": zeros, "m": zeros, "v": ones}
+    assert same(model(nodes, {"x": (1, 3, 5, 5)}, constants)) == ["conv2d"]
+
+
 def test_what_is_computed_of_no_elements_is_a_constant() -> None:
     """All is known of an input without elements; the reference of ONNX, which folds, knows no operator of ours."""
     norm = node("BatchNormalization", "x s b m v", "n")

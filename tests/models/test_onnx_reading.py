@@ -47,13 +47,29 @@ def test_a_model_is_read_from_its_path_its_bytes_or_itself(tmp_path: Path) -> No
     assert networks[0].inputs == ("x",) and networks[0].outputs == ("y",)
 
 
-@pytest.mark.parametrize("data", [b"", b"not a model", RELU.SerializeToString()[:-9], b"\x08\x07" * 5])
-def test_what_is_no_model_is_a_storage_error(data: bytes, tmp_path: Path) -> None:
-    """Empty, foreign and cut files: exit code 74."""
+@pytest.mark.parametrize("data", [b"", RELU.SerializeToString()[:-9], b"\x08\x07" * 5])
+def test_a_damaged_model_is_a_storage_error(data: bytes, tmp_path: Path) -> None:
+    """Empty and cut files: exit code 74."""
     (tmp_path / "m.onnx").write_bytes(data)
     text = refusal(tmp_path / "m.onnx", errors.StorageError)
     assert "m.onnx" in text and "damaged" in text
     assert errors.StorageError.exit_code == 74
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"not a model", "a text"), (b"B" * 5000, "a text"), ("# Größen\n".encode(), "a text"),
+        (b"PK\x03\x04" + bytes(30), "an archive"), (b"\x93NUMPY\x01\x00", "an array of NumPy's"),
+        ("text".encode("utf-16"), "begins with the bytes ff fe 74 00"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_kind_is_a_wrong_argument(data: bytes, kind: str, tmp_path: Path) -> None:
+    """Exit code 2, with what it is and what to do."""
+    (tmp_path / "m.onnx").write_bytes(data)
+    text = refusal(tmp_path / "m.onnx", errors.ModelProblem)
+    assert "m.onnx` is no ONNX model, but" in text and kind in text and "export the network to ONNX" in text
+    assert errors.ModelProblem.exit_code == 2
 
 
 def test_every_prefix_and_every_flipped_byte_is_a_network_or_a_paragraph() -> None:

@@ -31,22 +31,17 @@ from ....ir.layout.digits import digit
 from ....ir.layout.index_map import IndexMap
 from ....ir.node import walk
 from ....ir.stmt import Block, PrimFunc, Store
-from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...tree import find_block, leaf_blocks
 from ..index_maps import fusing
-from ..program import Anchor, accesses_of, variables_outside_of_indices
-from ..structure import Structure
+from ..program import accesses_of, has_plain_bindings, variables_outside_of_indices
 from .technique import Technique
 
 Place = tuple[str, str, int]
 """An iterator, ``("iterator", block, number)``, or a dimension, ``("dimension", buffer, number)``."""
 
 Cuts = Mapping[Place, frozenset[int]]
-
-SHORTEST = 4
-"""Neighbours that a vector which fills less than half of a register runs along, at least."""
 
 
 def _in_normal_form(schedule: Schedule, constants: frozenset[str]) -> Schedule:
@@ -83,76 +78,6 @@ def _cutting(places: Sequence[Place], extents: Mapping[Place, int], cuts: Cuts) 
     return IndexMap(names, tuple(digits))
 
 
-def with_long_vectors(anchor: Anchor, found: tuple[Structure, ...], target: Target) -> tuple[Structure, ...]:
-    """The structures whose vectors fill at least half of a register; all of them where none does.
-
-    Digits are often short: groups, phases, the rows of a block.  Where elements of the result are apart along all of
-    the long ones, those along at least `SHORTEST` of its neighbours stay that fill a quarter, as rows of 7 pixels do of
-    16 lanes; the phases of a transposed convolution are fewer, and not computed beyond their end.
-    """
-    lanes = target.vector_lanes(anchor.output.dtype)
-    long = [s for s in found if 2 * anchor.axes[s.vec].extent >= lanes]
-    if long and all(s.factored or anchor.output.stride(s.vec) != 1 for s in long):
-        neighbours = (s for s in found if not s.factored and anchor.output.stride(s.vec) == 1 and s not in long)
-        long += [s for s in neighbours if anchor.axes[s.vec].extent >= max(SHORTEST, lanes / 4)]
-    return tuple(s for s in found if s in long) or found
-
-
-# ---------------------------------------------------------------- vectors along two axes
-
-
-def with_joined_axes(schedule: Schedule, target: Target) -> Schedule | None:
-    """The schedule with axes joined along which vectors are to run together, None where there are none.
-
-    Where the channels of a group are fewer than the lanes of a vector, ``y[8 g + c]`` for c < 8, a vector that runs
-    along ``f = 8 g + c`` is full; what a group shares is read at ``f // 8``, by picking lanes of what lies together.  A
-    program may be written in ``f`` already.
-    """
-    found = schedule.copy()
-    joined = False
-    for block in leaf_blocks(schedule.func.body):
-        if not block.reduce or not isinstance(block.body, Store) or not _is_plain(block):
-            continue
-        if not block.body.indices:
-            continue
-        lanes = target.vector_lanes(block.body.buffer.dtype)
-        terms, offset = linear_form(block.body.indices[-1])
-        spatial = {item.var: item.extent for item in block.spatial}
-        if offset or not set(terms) <= set(spatial):
-            continue
-        order = [item.var for item in block.iters]
-        strides = {stride: order.index(var) for var, stride in terms.items()}  # type: ignore[arg-type]
-        inner = block.iters[strides[1]] if 1 in strides else None
-        if inner is None or len(strides) != len(terms):
-            continue
-        if len(terms) == 2 and inner.extent in strides and inner.extent < lanes:
-            try:
-                found.transform_block_layout(block.name, _fusing(block, strides[inner.extent], strides[1]))
-            except ScheduleError:
-                continue
-            joined = True
-        elif len(terms) == 1:
-            joined = joined or any(low < lanes for low in _groups_of(block, inner.var))
-    return found if joined else None
-
-
-def _groups_of(block: Block, var: Var) -> list[int]:
-    """The divisors c by which an iterator stands in a block as ``v // c``."""
-    nodes = [node for node in walk(block.body) if isinstance(node, Binary) and node.op == "//"]
-    ones = [one for one in map(digit, nodes) if one is not None and one.of == var and one.offset == 0]
-    return [one.low for one in ones if one.high is None and one.low > 1]
-
-
-def along_joined_axes(anchor: Anchor, found: tuple[Structure, ...], target: Target) -> tuple[Structure, ...]:
-    """Structures whose vectors run along neighbours of the result and are full; all where there is none."""
-    lanes = target.vector_lanes(anchor.output.dtype)
-    along = tuple(
-        s for s in found
-        if not s.factored and anchor.output.stride(s.vec) == 1 and anchor.axes[s.vec].extent >= lanes
-    )  # fmt: skip
-    return along or found
-
-
 # ---------------------------------------------------------------- iterators that are one
 
 
@@ -160,22 +85,18 @@ def _with_fused_iterators(schedule: Schedule) -> Schedule:
     """The schedule with iterators fused that only occur together, as ``b*H + i``."""
     for name in [block.name for block in leaf_blocks(schedule.func.body)]:
         while (pair := _together(find_block(schedule.func, name))) is not None:
-            fused = schedule.copy()
+            fused, block = schedule.copy(), find_block(schedule.func, name)
             try:
-                fused.transform_block_layout(name, _fusing(find_block(schedule.func, name), *pair))
+                fused.transform_block_layout(name, fusing(len(block.iters), *pair, block.iters[pair[1]].extent))
             except ScheduleError:
                 break
             schedule = fused
     return schedule
 
 
-def _fusing(block: Block, high: int, low: int) -> IndexMap:
-    return fusing(len(block.iters), high, low, block.iters[low].extent)
-
-
 def _together(block: Block) -> tuple[int, int] | None:
     """Two iterators of one kind, high and low digit, of which no index has one without the other."""
-    if not _is_plain(block):
+    if not has_plain_bindings(block):
         return None
     forms = [linear_form(index)[0] for access in accesses_of(block) for index in access.indices]
     loose = {v for form in forms for atom in form if not isinstance(atom, Var) for v in variables(atom)}
@@ -188,12 +109,6 @@ def _together(block: Block) -> tuple[int, int] | None:
             if used and all(y != 0 and x == y * b.extent for x, y in used):
                 return high, low
     return None
-
-
-def _is_plain(block: Block) -> bool:
-    """Whether each iterator is bound to a loop of its own."""
-    bound = [i.binding for i in block.iters]
-    return bool(bound) and all(isinstance(b, Var) for b in bound) and len(set(bound)) == len(bound)
 
 
 # ---------------------------------------------------------------- where to cut
@@ -235,7 +150,7 @@ class _Indices:
 
     def _add(self, block: Block) -> None:
         place_of = {i.var: ("iterator", block.name, k) for k, i in enumerate(block.iters)}
-        plain = _is_plain(block)
+        plain = has_plain_bindings(block)
         for item in block.iters:
             self.extents[place_of[item.var]] = item.extent
             if block.reduce:

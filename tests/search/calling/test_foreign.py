@@ -168,6 +168,34 @@ def test_an_own_record_stands_until_one_beats_it_in_a_race(database: Database) -
     assert winner is not None and winner.origin == faster.id and database.get(faster.id) == faster
 
 
+def test_what_did_not_race_leaves_an_own_record_its_place(database: Database) -> None:
+    """Far too slow for a race, a stranger changes nothing: the best keeps the times of the race that it has won."""
+    own = foreign_record("own", 15.0, target=HERE.to_json(), stage="race")
+    second = foreign_record("second", 16.0, target=HERE.to_json(), stage="race")
+    slow = foreign_record("slow", 1.0)
+    database.put_records([own, second, slow])
+    replay(slow, database, any_device=True, bench=Bench(own=15.0, second=16.0, slow=400.0))
+    assert best(database) == own and database.get(second.id) == second
+
+
+def test_a_race_on_a_busier_machine_displaces_nobody(database: Database) -> None:
+    """The reason says what others did meanwhile, and the own record stays as it was."""
+    own = foreign_record("own", 15.0, target=HERE.to_json(), stage="race", busy=0.0)
+    stranger = foreign_record("stranger", 1.0)
+    database.put_records([own, stranger])
+
+    class Busy(Bench):
+        def run(self, job: Any) -> Any:
+            reply = super().run(job)
+            return replace(reply, busy=1.2) if isinstance(reply, Raced) else reply
+
+    found = replay(stranger, database, any_device=True, bench=Busy(own=30.0, stranger=29.0))
+    assert found.tried is not None
+    reason = f"29 us here while others keep 1.2 processors busy, and record {own.id} of this device took 15 us while"
+    assert reason in found.tried.verdicts[0].reason
+    assert best(database) == own
+
+
 def test_an_own_record_that_no_longer_holds_is_taken_back(database: Database) -> None:
     """Unless the machine may have been at fault."""
     own = foreign_record("own", 15.0, target=HERE.to_json(), stage="race")

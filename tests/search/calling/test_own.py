@@ -14,6 +14,7 @@ from stridesmith.backends import cpu_topology
 from stridesmith.backends.devices import discover
 from stridesmith.backends.host_load import Load
 from stridesmith.cli import main
+from stridesmith.errors import UsageError
 from stridesmith.search.calling import collection, own, timed
 from stridesmith.search.workers.bench import Bench, Limits
 
@@ -212,6 +213,29 @@ def test_a_database_that_is_only_read_takes_no_schedule(tmp_path: Path) -> None:
     database = ss.Database(tmp_path / "x.db", read_only=True)
     with database, pytest.raises(ss.StridesmithError, match="for reading only"):
         database.add(mine(), ONE)
+
+
+def test_a_closed_database_is_not_opened_again(tmp_path: Path) -> None:
+    """Whatever is asked of it is answered before anything is measured; it still tells what it was."""
+    database = ss.Database(tmp_path / "x.db")
+    database.close()
+    for asked in (lambda: database.add(mine(), ONE), lambda: database.get("ab"), database.winners, database.rows):
+        with pytest.raises(UsageError, match=r"x\.db was closed; open it anew"):
+            asked()
+    assert repr(database).endswith("x.db: closed>") and database._repr_html_() is None
+    database.close()
+
+
+def test_a_search_begins_with_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--from` takes the id of one, or the beginning of it; one that is not there is told with what it takes."""
+    place = tmp_path / "x.db"
+    with ss.Database(place) as database:
+        number = database.add(mine(), ONE).id
+    asked = ["--workload", "matmul", "--shape", "m=24,n=32,k=16", "--db", str(place), "--dry-run", "--from"]
+    assert main([*asked, number[:12]]) == 0
+    assert main([*asked, "0" * 16]) == 3
+    told = " ".join(capsys.readouterr().err.split())
+    assert "there is no such file, and no record '0000000000000000'" in told and "or the id of a record" in told
 
 
 class Foreign:

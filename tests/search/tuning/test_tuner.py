@@ -47,7 +47,17 @@ from stridesmith.search.tuning.loop import CLEARLY
 from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
 from stridesmith.search.tuning.settings import TuneSettings, settings
 from stridesmith.search.tuning.study import Study, optuna_storage
-from stridesmith.search.workers.protocol import Build, CheckDevice, Failed, Job, Measure, MeasureRoof, Race, Raced
+from stridesmith.search.workers.protocol import (
+    Build,
+    CheckDevice,
+    Failed,
+    Job,
+    Measure,
+    Measured,
+    MeasureRoof,
+    Race,
+    Raced,
+)
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
@@ -326,6 +336,33 @@ def test_a_race_that_is_lost_as_a_whole_is_run_one_by_one(world: World) -> None:
     assert record.verified
     assert world.done["peak_fraction"] is None
     assert world.done["latency_us"] == record.latency_us
+
+
+def test_a_race_on_a_busier_machine_displaces_nobody(world: World) -> None:
+    """What won on a quiet machine stays the best, with its figures, until a race on one as quiet says otherwise."""
+
+    def busy(processors: float, times: float = 1.0, slow: Record | None = None) -> None:
+        def raced(reply: Raced) -> Raced:
+            found = [result for result in reply.results if isinstance(result, Measured)]
+            of = None if slow is None else min(found, key=lambda one: abs(one.samples[1] - slow.samples[1]))
+            results = (replace(r, samples=tuple(s * times * (2 if r is of else 1) for s in r.samples)) for r in found)
+            return replace(reply, results=tuple(results), busy=processors)
+
+        world.executor.race_reply = raced
+
+    busy(0.1)
+    quiet = world.run(trials=8)
+    assert quiet.busy == 0.1 and quiet in world.stored()
+    busy(1.5, times=1.5, slow=quiet)
+    found = world.run(trials=1)
+    assert found.id == quiet.id and found.latency_us == pytest.approx(3.0 * (quiet.latency_us or 0.0), rel=0.1)
+    (note,) = [event["message"] for event in world.of("note") if "1.5 processors" in event["message"]]
+    assert f"record {quiet.id}, which took {quiet.latency_us:.4g} us" in note and "stays the best" in note
+    with Database(world.path, read_only=True) as database:
+        assert database.best(WORK, world.space.target, interface_of(WORK)) == quiet
+    busy(0.2, slow=quiet)
+    assert world.run(trials=1).id != quiet.id, "a race that is as quiet decides"
+    assert not any("stays the best" in event["message"] for event in world.of("note"))
 
 
 def test_the_untuned_program_wins_where_nothing_is_faster(world: World) -> None:
