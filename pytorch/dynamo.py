@@ -235,7 +235,7 @@ def _looked_at(
 ) -> tuple[Race, Sequence[Tensor]] | None:
     """A race at some sizes, and what PyTorch gives there; None where kernels give something else."""
     inputs = _inputs(part)
-    for drawn in reversed(probes(part, found.known(point), point)):  # the first is plain, and timed
+    for drawn in reversed(probes(part, found.known_at(point), point)):  # the first is plain, and timed
         given = drawn | {in_c_order(s): value.contiguous() for s, value in drawn.items() if is_laid_out(s)}
         ours, theirs = [given[source] for source in inputs], fx.node.map_arg(part.node.args, given.__getitem__)
         right = part.module.forward(*theirs)

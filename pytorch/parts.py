@@ -86,16 +86,21 @@ class Part:
 class Divided:
     """A graph in which each part is one call of a module; `refused` says of nodes why they are in none.
 
-    `known` are the values of nodes that are constants, by name, where sizes have some numbers; `lost` says of parts
-    whose kernels were not faster, or not right, by how much.
+    `known_at` gives the values of nodes that are constants, by name, where sizes have some numbers; `lost` says of
+    parts whose kernels were not faster, or not right, by how much.
     """
 
     module: fx.GraphModule
     parts: list[Part]
     refused: dict[str, str]
     sizes: FreeSizes
-    known: Callable[[Point], Mapping[str, Tensor]]
+    known_at: Callable[[Point], Mapping[str, Tensor]]
     lost: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def known(self) -> Mapping[str, Tensor]:
+        """The constants where sizes are those of the first call."""
+        return self.known_at(self.sizes.first)
 
 
 class _Supported(OperatorSupportBase):
