@@ -232,7 +232,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--likely", multiple=True, metavar="NAME=NUMBER:SHARE,...",
               help="Of a range, as m=1..512, the numbers that calls have more often: m=1:0.5,128:0.3.")
 @click.option("--from", "from_file", metavar="FILE",
-              help="A schedule of your own, as `show --trace` prints one: verified and raced first, recorded as yours.")
+              help="A schedule of your own, as `show --trace` prints one, or a record's id: verified and raced first.")
 @click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
 @click.option("--devices", type=Word(["all"]),
               help="Tune for every device of the target's kind, here or in the cluster: a run for each.")

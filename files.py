@@ -66,6 +66,8 @@ def doing(what: str) -> Iterator[None]:
 def reason(error: OSError, told: str = "") -> str:
     """Why the system refuses, and for which file, unless that was told."""
     why = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError) and not error.filename:  # nothing else is looked for without a name
+        return "the folder that this runs in is not there any more; run it in another one"
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
     folder = os.path.dirname(name)
     if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
@@ -98,10 +100,10 @@ def small_text(path: Path, what: str, most: int, kind: type[StridesmithError] = 
         with path.open("rb") as file:
             data = file.read(most + 1)
         if len(data) <= most:
-            return data.decode("utf-8")
+            return data.decode("utf-8-sig")  # editors of Windows write a mark before the text
     except OSError as error:
         raise kind(f"cannot read {what} {path}: {error.strerror or error}") from None
     except ValueError as error:
-        why = "no file can be called so" if is_no_name(error) else "it is not UTF-8 text"
+        why = "no file can be called so" if is_no_name(error) else "it is not UTF-8 text; save it as UTF-8"
         raise kind(f"cannot read {what} {path}: {why}") from None
     raise kind(f"{path} is larger than {most >> 20} MiB; {what} is a short text")

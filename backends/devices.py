@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 from ..errors import DeviceMissing, UnknownTarget, UsageError, did_you_mean
 from ..invocation import COMMAND
@@ -17,7 +18,16 @@ from .host import host_cpu
 
 
 def discover(text: str, threads: int | None = None) -> Target:
-    """The target that `text` names, with `threads` of a CPU's threads (default: what this process may use)."""
+    """The target that `text` names, with `threads` of a CPU's threads (default: what this process may use).
+
+    Raises TypeError for what is no text or no whole number.
+    """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"a target is a text, as 'cpu', or an `ss.Target`, but got something of type {type(text).__name__}"
+        )
+    if threads is not None and not isinstance(threads, Integral):
+        raise TypeError(f"target `{text}`: the number of threads is a whole number, but got {threads!r}")
     kind, _, rest = text.strip().partition(":")
     kind = kind.lower()
     if threads is not None and threads < 1:

@@ -62,7 +62,8 @@ def _known(error: BaseException) -> StridesmithError | None:
     if isinstance(error, ImportError):
         return _missing(error)
     if isinstance(error, OSError) and (error.errno in FILES or error.filename):
-        return StorageError(f"cannot read or write a file: {reason(error)}")
+        what = "a file" if error.filename or error.errno == errno.ENOENT else "what the output leads to, or a file"
+        return StorageError(f"cannot read or write {what}: {reason(error)}")
     if isinstance(error, ValueError) and is_no_name(error):
         return UsageError("no file can be called as was asked: a name holds no null byte, and no half of a character")
     return None

@@ -42,7 +42,7 @@ class Geometry:
     def __init__(self, part: Open, target: Target) -> None:
         self.part, self.target = part, target
         self.axes = tuple(part.anchor.axes)
-        self.operands = tuple(part.anchor.operands)
+        self.operands = tuple(part.anchor.stored if o.is_output else o for o in part.anchor.operands)
         self.inputs = [(number, o) for number, o in enumerate(self.operands) if not o.is_output]
         self.output = next(o for o in self.operands if o.is_output)
         self.vec = part.structure.vec

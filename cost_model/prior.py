@@ -1,7 +1,8 @@
 """The estimate of time that a formula makes of derived columns: what guides the search before anything is measured.
 
-It is only meant to order candidates.  Cycles per multiply-add of the inner tile are the largest of issue,
-loads and latency; bytes that a cache cannot hold are paid at the next one's bandwidth; wasted points, idle
+It is only meant to order candidates.  Cycles per multiply-add of the inner tile are those of issue and loads, as a
+root of the sum of their squares, since neither hides behind the other where both fill the processor, or latency where
+that is more; bytes that a cache cannot hold are paid at the next one's bandwidth; wasted points, idle
 threads, branches and spills multiply; copies are paid by the element, and each time that threads meet by all of
 them.  How much each of these counts is in `weights`.
 """
@@ -68,7 +69,7 @@ def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:
     # Half a vector: where the machine splits whole ones in two, it takes half the time, but one waits as long for it.
     narrowed = columns["lanes_used"] ** -np.log2(w.narrow)
     multiplying = w.multiply_add * (1.0 + columns["computed:inlined"]) + w.widened * columns["widened"]
-    cycles = np.maximum(np.maximum(multiplying, loading) * narrowed, chained) + w.turn / np.exp2(columns["body"])
+    cycles = np.maximum(np.hypot(multiplying, loading) * narrowed, chained) + w.turn / np.exp2(columns["body"])
     found: Vector = cycles + w.spill * (columns["spill"] > 0) + w.spill_more * columns["spill"]
     return found
 

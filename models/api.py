@@ -120,17 +120,20 @@ def _refuse_programs(source: object) -> None:
 
 @lasting
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
-    """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
+    """A network with the best kernels that the database has for its operators, in the layouts that it keeps for it.
+
+    Where nothing was measured, both are what the estimate likes best (`models.unmeasured`).
+    """
     from ..search.records.reading import reading
     from ..search.workers.spread import AllCores
-    from .chosen import as_kept
     from .run.in_place import compile_overwriting
     from .run.kernels import kernels_of
     from .run.model import Model
     from .tasks import tasks_of
+    from .unmeasured import laid_out
 
     with reading(db) as database, AllCores() as build:
-        made = network if database is None else as_kept(network, target, database)
+        made = laid_out(network, target, database)
         kernels = kernels_of(tasks_of(made, target), database, build)
         compile_overwriting(made, kernels, target, build)
     return Model(made, kernels, target)

@@ -20,7 +20,7 @@ except ImportError:
         "stridesmith.torch needs PyTorch, which is not installed; `pip install 'stridesmith[torch]'` installs both"
     ) from None
 
-from .capture import Left
+from .call import Left
 from .dynamo import backend
 from .operators import operator
 from .tuning import Tuned, tune

@@ -22,6 +22,10 @@ Convert: TypeAlias = "Callable[[Call], Result]"
 """A function of the table: it emits operators, and returns the result, or raises Unsupported."""
 
 
+class Left(InternalError):
+    """A graph stays with PyTorch; the text says why."""
+
+
 class Unsupported(InternalError):
     """A node stays with PyTorch; the text says why."""
 

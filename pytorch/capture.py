@@ -17,7 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 
-from ..errors import InternalError
+from .call import Left
 from .movement import is_whole
 from .operators import Operator
 from .recurrent import as_operators, layer_of
@@ -37,10 +37,6 @@ WRITES: Mapping[object, Operator] = {
     torch.ops.aten.scatter.value: torch.ops.aten.scatter_.value,
 }
 """What writes some elements of a new tensor, with what writes them where they are."""
-
-
-class Left(InternalError):
-    """A graph stays with PyTorch; the text says why."""
 
 
 @dataclass

@@ -19,6 +19,7 @@ from ..models.operators.building import programs
 from ..models.operators.graph import Graph, Node
 from .aten import TABLE
 from .call import Call, Unsupported, type_of
+from .free_sizes import SIZED
 
 OPSET = 24
 """The version of ONNX's operators that the table speaks."""
@@ -31,10 +32,12 @@ class Conversion:
     """What has become of each node of a graph, by the node's name.
 
     `names` has the tensor that a node's value is; several nodes may share one, since copies and aliases are none here.
-    `emitted` has the operators of each supported node; those of a node that only names another tensor are none.
+    `emitted` has the operators of each supported node; those of a node that only names another tensor are none.  What
+    is computed of constants alone is taken from a `shared` conversion of the same graph at other sizes.
     """
 
-    def __init__(self, module: fx.GraphModule, known: Mapping[str, Tensor]) -> None:
+    def __init__(self, module: fx.GraphModule, known: Mapping[str, Tensor], shared: Conversion | None = None) -> None:
+        self._shared = shared
         self.graph = Graph("torch", (), (), {}, {}, [], {"": OPSET})
         self.names: dict[str, str | tuple[str, ...]] = {}
         self.emitted: dict[str, list[Node]] = {}
@@ -105,6 +108,10 @@ class Conversion:
             return False
         if not all(self.is_constant(source) for source in node.all_input_nodes):
             return False
+        if self._shared is not None and not node.meta[SIZED] and self._shared.is_constant(node):
+            self.known[node.name], self.names[node.name] = self._shared.known[node.name], node.name
+            self.graph.constant(node.name, self._shared.graph.constants[node.name])
+            return True
         arguments, named = fx.node.map_arg((node.args, node.kwargs), lambda source: self.known[source.name])
         with torch.no_grad():
             value = target(*arguments, **named)

@@ -12,6 +12,7 @@ import functools
 import logging
 import operator
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,16 +23,20 @@ from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._guards import tracing
 
 from ..errors import UsageError, did_you_mean
-from .capture import Captured, Compiled, Left, capture, write_in_place
-from .operators import Caller, for_part
+from .call import Left
+from .capture import Captured, Compiled, capture, write_in_place
+from .free_sizes import LARGEST, FreeSizes, Point, sizes_of, value_at
+from .operators import Caller, SizedCaller, for_part
 from .parts import Divided, Part, divided
 from .probes import probes
-from .race import Race, race
-from .strides import in_c_order, is_laid_out, laid_out
+from .race import Race, overall, race
+from .strides import in_c_order, in_order, is_laid_out, laid_out, order_of
 from .weights import Weights
 
 if TYPE_CHECKING:
     from ..ir.target import Target
+    from ..models.ranges.model import RangedModel
+    from ..models.ranges.network import RangedNetwork
     from ..models.run.model import Model
 
 Runner = Callable[[Callable[[], Any], Callable[[], Any]], Race]
@@ -51,13 +56,15 @@ class Options:
     """What ``torch.compile(..., options={...})`` may say.
 
     The database, threads and `winograd`, as in `ss.compile`; `rest`, "eager" or "inductor", is what everything else
-    runs with, and what kernels race against.
+    runs with, and what kernels race against; `largest` is what a dimension without an end may be at most where shapes
+    are free.
     """
 
     db: str | None = None
     threads: int | None = None
     rest: str = "eager"
     winograd: bool = True
+    largest: int = LARGEST
     race: Runner = field(default=race)
 
     @classmethod
@@ -77,6 +84,8 @@ class Options:
             raise UsageError(f"the option `db` is the path or URL of a database, but got {found.db!r}")
         if found.threads is not None and (type(found.threads) is not int or found.threads < 1):
             raise UsageError(f"the option `threads` is a number above 0, but got {found.threads!r}")
+        if type(found.largest) is not int or found.largest < 2:
+            raise UsageError(f"the option `largest` is a number above 1, but got {found.largest!r}")
         if not isinstance(found.winograd, bool):
             raise UsageError(f"the option `winograd` is True or False, but got {found.winograd!r}")
         return found
@@ -95,8 +104,12 @@ class Options:
             return eager
         from torch._inductor.compile_fx import compile_fx
 
+        given = list(inputs)
+        if any(isinstance(value, torch.SymInt) for value in inputs):  # what has data has one shape for Inductor
+            metas = [node.meta for node in module.graph.nodes if node.op == "placeholder"]
+            given = [meta["val"] if "val" in meta else meta["example_value"] for meta in metas]
         with tracing(None):
-            found: Any = compile_fx(module, list(inputs))
+            found: Any = compile_fx(module, given)
         compiled: Compiled = found
         return compiled
 
@@ -113,9 +126,11 @@ def backend(
     theirs = functools.cache(lambda: chosen.compiled_by_torch(module, example_inputs))
     try:
         captured = capture(module, example_inputs)
-        ours = _compiled(captured, example_inputs, chosen)
+        sizes = sizes_of(captured.aten, chosen.largest)
+        ours = _compiled(captured, example_inputs, chosen, sizes)
         # What calls write to is written in every round, and nobody but callers may see that.
-        mine, others = (_apart(example_inputs, captured.written) for _ in range(2))
+        first = [value_at(given, sizes.first) for given in example_inputs]
+        mine, others = (_apart(first, captured.written) for _ in range(2))
         with torch.random.fork_rng(devices=[]):
             whole = chosen.race(lambda: ours(*mine), lambda: theirs()(*others))
     except Left as why:
@@ -146,19 +161,22 @@ def refuse_training(example_inputs: Sequence[Any]) -> None:
         )
 
 
-def divide(aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target, winograd: bool = True) -> Divided:
+def divide(
+    aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target, winograd: bool = True,
+    sizes: FreeSizes | None = None,
+) -> Divided:  # fmt: skip
     """The parts of a graph whose inputs have these values, where they are known."""
     names = [node.name for node in aten.graph.nodes if node.op == "placeholder"]
     known = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-    return divided(aten, known, target, winograd)
+    return divided(aten, known, target, winograd, sizes or FreeSizes())
 
 
-def _compiled(captured: Captured, example_inputs: Sequence[Any], options: Options) -> Compiled:
+def _compiled(captured: Captured, example_inputs: Sequence[Any], options: Options, sizes: FreeSizes) -> Compiled:
     """The graph with kernels for all parts that won their race; raises Left where there is none."""
     made = fx.Graph()
     made.output(made.graph_copy(captured.aten.graph, {}))
     plain = fx.GraphModule(captured.aten, made)
-    found = divide(captured.aten, captured.values, options.target, options.winograd)
+    found = divide(captured.aten, captured.values, options.target, options.winograd, sizes)
     kept = [caller for part in found.parts if (caller := _tried(found, part, options)) is not None]
     if not kept:
         raise Left(_reason(found))
@@ -167,11 +185,12 @@ def _compiled(captured: Captured, example_inputs: Sequence[Any], options: Option
     write_in_place(graph, captured.written)
     graph.lint()
     found.module.recompile()
-    captured.run = Guarded(options.compiled_by_torch(found.module, example_inputs), plain, captured.values, kept)
+    run = options.compiled_by_torch(found.module, example_inputs)
+    captured.run = Guarded(run, plain, captured.values, kept, sizes)
     return captured.run if captured.plain else captured.call
 
 
-def _tried(found: Divided, part: Part, options: Options) -> Caller | None:
+def _tried(found: Divided, part: Part, options: Options) -> Caller | SizedCaller | None:
     """`_placed`; a part whose kernels cannot be made stays with PyTorch, and the others do not."""
     try:
         return _placed(found, part, options)
@@ -180,33 +199,77 @@ def _tried(found: Divided, part: Part, options: Options) -> Caller | None:
         return None
 
 
-def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
-    """Put kernels in the place of a part, if they are right and win; what must be kept alive for them."""
-    caller = Caller(model_of(part, options))
-    inputs = [in_c_order(source) for source in part.inputs]
+def _placed(found: Divided, part: Part, options: Options) -> Caller | SizedCaller | None:
+    """Put kernels in the place of a part, if they are right and win; what must be kept alive for them.
+
+    Where sizes are free, they win by the geometric mean over some.
+    """
+    caller = Caller(model_of(part, options)) if part.free is None else SizedCaller(ranged_model_of(part.free, options))
+    races: list[Race] = []
+    given: list[Sequence[Tensor]] = []
     with torch.no_grad():
-        for drawn in reversed(probes(part, found.known)):  # the first is plain, and timed
-            given = drawn | {in_c_order(s): value.contiguous() for s, value in drawn.items() if is_laid_out(s)}
-            ours, theirs = [given[source] for source in inputs], fx.node.map_arg(part.node.args, given.__getitem__)
-            right = part.module.forward(*theirs)
-            if not _agree(caller.run(*ours), right, part.outputs):
+        for point in found.sizes.points() if part.sizes else [found.sizes.first]:
+            looked_at = _looked_at(found, part, caller, point, options)
+            if looked_at is None:
                 log.warning("%s stays with PyTorch: its kernels give other results", part.node.target)
                 found.lost[str(part.node.target)] = "its kernels give other results"
                 return None
-        copied = [at for at in range(len(right)) if not right[at].is_contiguous() and _is_read_outside(part, at)]
-
-        def run() -> Any:
-            results = caller.run(*ours)
-            mine = results if isinstance(results, tuple) else (results,)
-            return [laid_out(mine[part.outputs[at]], right[at].stride()) for at in copied]
-
-        result = options.race(run if copied else lambda: caller.run(*ours), lambda: part.module.forward(*theirs))
-    log.info("%s, %d operators: %s", part.node.target, len(part.network.nodes), _times(result))
+            races.append(looked_at[0])
+            given.append(looked_at[1])
+    result = overall(races)
+    log.info("%s, %d operators: %s", part.node.target, part.operators, _times(result))
     if not result.won:
         found.lost[str(part.node.target)] = _times(result)
         return None
-    _replace(found.module.graph, part, inputs, right, caller, options)
+    try:
+        lies = [_lying(values, bool(part.sizes)) for values in zip(*given, strict=True)]
+    except Left as why:
+        found.lost[str(part.node.target)] = str(why)
+        return None
+    _replace(found.module.graph, part, lies, caller, options)
     return caller
+
+
+def _looked_at(
+    found: Divided, part: Part, caller: Caller | SizedCaller, point: Point, options: Options
+) -> tuple[Race, Sequence[Tensor]] | None:
+    """A race at some sizes, and what PyTorch gives there; None where kernels give something else."""
+    inputs = _inputs(part)
+    for drawn in reversed(probes(part, found.known_at(point), point)):  # the first is plain, and timed
+        given = drawn | {in_c_order(s): value.contiguous() for s, value in drawn.items() if is_laid_out(s)}
+        ours, theirs = [given[source] for source in inputs], fx.node.map_arg(part.node.args, given.__getitem__)
+        right = part.module.forward(*theirs)
+        if not _agree(caller.run(*ours), right, part.outputs):
+            return None
+    copied = [at for at in range(len(right)) if not right[at].is_contiguous() and _is_read_outside(part, at)]
+
+    def run() -> Any:
+        results = caller.run(*ours)
+        mine = results if isinstance(results, tuple) else (results,)
+        return [laid_out(mine[part.outputs[at]], right[at].stride()) for at in copied]
+
+    result = options.race(run if copied else lambda: caller.run(*ours), lambda: part.module.forward(*theirs))
+    return result, right
+
+
+def _inputs(part: Part) -> tuple[fx.Node, ...]:
+    """What kernels of a part take: its sizes, and its tensors in C order."""
+    return *part.sizes, *(in_c_order(source) for source in part.inputs)
+
+
+def _lying(values: Sequence[Tensor], is_free: bool) -> tuple[Callable[..., Tensor], Sequence[int]] | None:
+    """How a result lies in memory, by what PyTorch gave: a function of a tensor in C order with what else it is given.
+
+    None where that is C order.  Raises Left for free sizes at which it lies in several orders.
+    """
+    first, *_ = values
+    if not is_free:
+        is_plain = first.stride() == torch.empty(first.shape, device="meta").stride()
+        return None if is_plain else (laid_out, first.stride())
+    order = order_of(values)
+    if order is None:
+        raise Left("a result lies in memory in another order for other sizes")
+    return None if list(order) == sorted(order) else (in_order, order)
 
 
 def _is_read_outside(part: Part, at: int) -> bool:
@@ -216,24 +279,27 @@ def _is_read_outside(part: Part, at: int) -> bool:
 
 
 def _replace(
-    graph: fx.Graph, part: Part, inputs: Sequence[fx.Node], right: Sequence[Tensor], caller: Caller, options: Options
+    graph: fx.Graph,
+    part: Part,
+    lies: Sequence[tuple[Callable[..., Tensor], Sequence[int]] | None],
+    caller: Caller | SizedCaller,
+    options: Options,
 ) -> None:
-    """Put kernels in the place of a part; their results lie in memory as those do that PyTorch has given, `right`."""
+    """Put kernels in the place of a part; their results lie in memory as PyTorch's do, by `_lying`."""
     single = len(caller.gives) == 1
     with graph.inserting_before(part.node):
         # PyTorch's dispatcher takes microseconds; Inductor has to know the operator.
         run = caller.run if options.rest == "eager" else for_part(caller)
-        call = graph.call_function(run, tuple(inputs))
+        call = graph.call_function(run, _inputs(part))
         values = {at: call if single else graph.call_function(operator.getitem, (call, at)) for at in part.outputs}
         results: list[fx.Node] = []
         taken: set[fx.Node] = set()
-        for output, tensor in zip(part.outputs, right, strict=True):
+        for output, lying in zip(part.outputs, lies, strict=True):
             value = values[output]
             if value in taken:  # a value and its clone are one tensor of the network
                 value = graph.call_function(torch.ops.aten.clone.default, (value,))
             taken.add(value)
-            is_plain = tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
-            results.append(value if is_plain else graph.call_function(laid_out, (value, tensor.stride())))
+            results.append(value if lying is None else graph.call_function(lying[0], (value, lying[1])))
     for user in list(part.node.users):
         _, at = user.args
         assert isinstance(at, int)
@@ -247,19 +313,35 @@ def model_of(part: Part, options: Options) -> Model:
     """A part with the best kernels that the database has, and what the estimate likes best where it has none."""
     from ..models.api import compiled, fastest_of
 
+    assert part.forms is not None
     return compiled(fastest_of(part.forms, options.target, options.db), options.target, options.db)
+
+
+def ranged_model_of(network: RangedNetwork, options: Options) -> RangedModel:
+    """`model_of` of a part whose sizes are free."""
+    from ..models.ranges.api import AsWritten, compiled
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AsWritten)  # which lose their race, if they are slow
+        return compiled(network, options.target, options.db)
 
 
 class Guarded:
     """A graph whose kernels hold its weights, and are used while none of these has changed.
 
-    When one was written to, or is another tensor now, PyTorch runs the graph from then on.
+    When one was written to, or is another tensor now, PyTorch runs the graph from then on.  Calls with `sizes` for
+    which there are no kernels are run by PyTorch.
     """
 
     def __init__(
-        self, run: Compiled, plain: fx.GraphModule, values: Sequence[Tensor | None], kept: Sequence[Caller]
+        self,
+        run: Compiled,
+        plain: fx.GraphModule,
+        values: Sequence[Tensor | None],
+        kept: Sequence[Caller | SizedCaller],
+        sizes: FreeSizes,
     ) -> None:
-        self._run, self._plain, self._kept = run, plain, kept
+        self._run, self._plain, self._kept, self._sizes = run, plain, kept, sizes
         self._weights: Weights | None = Weights(values)
 
     def __call__(self, *given: Any) -> Any:
@@ -270,7 +352,7 @@ class Guarded:
                 "torch.compiler.reset() lets the next call compile it anew"
             )
             self._weights, self._run, self._kept = None, self._plain, []
-        return self._run(*given)
+        return self._run(*given) if self._sizes.covers(given) else self._plain(*given)
 
 
 def _agree(ours: Any, theirs: Sequence[Tensor], outputs: Sequence[int]) -> bool:

@@ -7,8 +7,9 @@ tells shapes to whoever traces.  It takes and gives contiguous tensors, each res
 from __future__ import annotations
 
 import itertools
+import operator as by_name
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from ..ir.expr import Binary, Const, Extent, Var
 
 if TYPE_CHECKING:
+    from ..models.ranges.model import RangedModel
     from ..models.run.model import Model
     from ..search.calling.kernel import Kernel
 
@@ -30,6 +33,8 @@ _LIBRARY = torch.library.Library("stridesmith", "FRAGMENT")
 """It lives as long as the process: an operator that is defined stays."""
 
 _NUMBERS = itertools.count()
+
+BY_SIGN = {"+": by_name.add, "-": by_name.sub, "*": by_name.mul, "//": by_name.floordiv}
 
 SMALL_BYTES = 1 << 15
 """Of results that NumPy makes."""
@@ -122,18 +127,61 @@ class Caller:
         return results[0] if len(results) == 1 else tuple(results)
 
 
-def for_part(caller: Caller) -> Operator:
+class SizedCaller:
+    """A network of free sizes that takes these, in the order of its ranges, then tensors, and gives new tensors."""
+
+    def __init__(self, model: RangedModel) -> None:
+        self.model = model
+        self.takes, self.gives = model.inputs, model.outputs
+
+    def run(self, *given: Any) -> Any:
+        """Run on sizes and tensors; a result alone, or a tuple of them."""
+        count = len(self.model.ranges)
+        sizes, tensors = given[:count], given[count:]
+        try:
+            results = self.model.at(sizes, [tensor.numpy() for tensor in tensors])
+        except (RuntimeError, ValueError):
+            plain = tuple(_plain(tensor) for tensor in tensors)
+            if all(a is b for a, b in zip(plain, tensors, strict=True)):
+                raise
+            results = self.model.at(sizes, [tensor.numpy() for tensor in plain])
+        found = tuple(map(torch.from_numpy, results))
+        return found[0] if len(found) == 1 else found
+
+    def fake(self, *given: Any) -> Any:
+        """Results without contents, of shapes that follow from sizes, which may be symbols."""
+        sizes = dict(zip(self.model.ranges, given, strict=False))
+        results = tuple(
+            torch.empty([_at(extent, sizes) for extent in t.extents], dtype=dtype_of(t.dtype), device="cpu")
+            for t in self.gives
+        )
+        return results[0] if len(results) == 1 else results
+
+
+def _at(extent: Extent, sizes: Mapping[str, Any]) -> Any:
+    """An extent where sizes are these numbers, or symbols."""
+    if isinstance(extent, Var):
+        return sizes[extent.name]
+    if isinstance(extent, Binary):
+        return BY_SIGN[extent.op](_at(extent.a, sizes), _at(extent.b, sizes))
+    return int(extent.value) if isinstance(extent, Const) else extent
+
+
+def for_part(caller: Caller | SizedCaller) -> Operator:
     """An operator of a graph that was compiled, which does not keep its kernels alive: the graph does."""
     held, number = weakref.ref(caller), next(_NUMBERS)
 
-    def alive() -> Caller:
+    def alive() -> Caller | SizedCaller:
         found = held()
         if found is None:
             raise UsageError(f"the graph that `stridesmith::part{number}` was a part of is gone")
         return found
 
-    kinds = [caller.takes, caller.gives]
-    return _define(f"part{number}", kinds, lambda *given: alive().run(*given), lambda *given: alive().fake(*given))
+    sizes = caller.model.ranges if isinstance(caller, SizedCaller) else ()
+    names = [*(f"SymInt s{at}" for at in range(len(sizes))), *(f"Tensor x{at}" for at in range(len(caller.takes)))]
+    results = ["Tensor"] * len(caller.gives)
+    schema = f"({', '.join(names)}) -> {'Tensor' if len(results) == 1 else '(' + ', '.join(results) + ')'}"
+    return define(f"part{number}", schema, lambda *given: alive().run(*given), lambda *given: alive().fake(*given))
 
 
 def _defined(name: str, caller: Caller) -> Operator:

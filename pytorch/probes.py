@@ -7,12 +7,16 @@ lowest number, which is none, and by a bool; each row of a small mask has its tu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from .free_sizes import Point, is_size, value_at
 from .parts import Part
 from .strides import random_like
+
+ONE_SHAPE: Point = {}
 
 MASKED = {
     "_scaled_dot_product_flash_attention_for_cpu": "attn_mask", "_softmax": "self", "_log_softmax": "self",
@@ -28,11 +32,13 @@ KINDS = 6
 """A row that is masked by -inf, by the lowest number, half by each, half by one of them, and not at all."""
 
 
-def probes(part: Part, known: Mapping[str, Tensor]) -> list[dict[fx.Node, Tensor]]:
-    """The inputs of a part by node, one draw after the other; `known` are constants by name."""
-    sources = part.node.all_input_nodes
-    given = {s: known[s.name] if s.name in known else random_like(s.meta["val"]) for s in sources}
-    masks = [source for source in masks_of(part) if source.name not in known]
+def probes(part: Part, known: Mapping[str, Tensor], point: Point = ONE_SHAPE) -> list[dict[fx.Node, Any]]:
+    """The inputs of a part by node, one draw after the other; `known` are constants by name, `point` has the sizes."""
+    given: dict[fx.Node, Any] = {}
+    for source in (*part.sizes, *part.node.all_input_nodes):
+        value = known[source.name] if source.name in known else value_at(source.meta["val"], point)
+        given[source] = random_like(value) if isinstance(value, Tensor) and source.name not in known else value
+    masks = [source for source in masks_of(part) if source.name not in known and given[source].numel() > 0]
     most = max((KINDS if rows(given[mask]) < KINDS else 1 for mask in masks), default=0)
     return [given, *({**given, **{mask: masked(given[mask], turn) for mask in masks}} for turn in range(most))]
 
@@ -48,7 +54,7 @@ def masks_of(part: Part) -> list[fx.Node]:
             found.add(node)
             pending += node.all_input_nodes
     sources = [source for at, source in zip(given, part.node.args, strict=True) if at in found]
-    return [s for s in sources if isinstance(s, fx.Node) and _can_mask(s.meta["val"])]
+    return [s for s in sources if isinstance(s, fx.Node) and not is_size(s) and _can_mask(s.meta["val"])]
 
 
 def _masked_by(node: fx.Node) -> object:
@@ -67,7 +73,7 @@ def _name(node: fx.Node) -> str:
 
 def _can_mask(value: Tensor) -> bool:
     is_kind = value.is_floating_point() or value.dtype == torch.bool
-    return bool(value.dim() > 0 and value.numel() > 0 and is_kind)
+    return bool(value.dim() > 0 and is_kind)
 
 
 def rows(value: Tensor) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,11 @@ class Race:
     def won(self) -> bool:
         """Whether ours is faster, and not only by noise."""
         return self.ours < MARGIN * self.theirs
+
+
+def overall(races: Sequence[Race]) -> Race:
+    """Races at several sizes as one, by the geometric mean."""
+    return Race(*(statistics.geometric_mean(times) for times in zip(*((r.ours, r.theirs) for r in races), strict=True)))
 
 
 def race(ours: Callable[[], Any], theirs: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> Race:

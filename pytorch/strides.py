@@ -58,9 +58,24 @@ def laid_out(value: Tensor, strides: Sequence[int]) -> Tensor:
     return torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu").copy_(value)
 
 
+def order_of(values: Sequence[Tensor]) -> tuple[int, ...] | None:
+    """The order, from the outermost dimension on, in which all of these tensors lie densely; None without one."""
+    for first in values:
+        order = tuple(sorted(range(first.dim()), key=[-stride for stride in first.stride()].__getitem__))
+        if all(value.permute(order).is_contiguous() for value in values):
+            return order
+    return None
+
+
+def in_order(value: Tensor, order: Sequence[int]) -> Tensor:
+    """`value` with its dimensions in this order in memory, from the outermost one on."""
+    back = [order.index(at) for at in range(len(order))]
+    return value.permute(*order).contiguous().permute(back)
+
+
 def is_laid_out(node: fx.Node) -> bool:
-    """Whether a node is a call of `laid_out`."""
-    return node.target is laid_out
+    """Whether a node is a call of `laid_out` or `in_order`."""
+    return node.target in (laid_out, in_order)
 
 
 def in_c_order(node: fx.Node) -> fx.Node:

@@ -17,12 +17,15 @@ from ..errors import DeviceLost, Interrupted, StorageError, TemporaryError, Usag
 from ..ir.markup import table
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
-from .capture import Compiled, Left, capture
+from .call import Left
+from .capture import Compiled, capture
 from .dynamo import CONTROL_FLOW, Options, divide, refuse_training
+from .free_sizes import LARGEST, sizes_of
 from .recurrent import ALLOWED
 from .whole import Example, arguments_of
 
 if TYPE_CHECKING:
+    from ..models.ranges.network import RangedNetwork
     from ..search.tuning.events import Emit
     from ..search.workers.executor import Executor
 
@@ -78,6 +81,8 @@ def tune(
     seed: int = 0,
     address: str | None = None,
     winograd: bool = True,
+    dynamic: bool = False,
+    largest: int = LARGEST,
     emit: Emit | None = None,
     executor: Executor | None = None,
 ) -> Tuned:
@@ -85,21 +90,41 @@ def tune(
 
     `example` is the input, a sequence of inputs, or a dict of them by name.  Weights are taken for constants.  A later
     ``torch.compile(model, backend="stridesmith")`` with inputs of these shapes, and the same `winograd` (`ss.compile`),
-    finds the kernels.  `progress` is as in `stridesmith.tune`.  Raises UsageError if no part of the model can run here.
+    finds the kernels.  With `dynamic`, kernels are for all sizes of the dimensions that PyTorch frees then, up to
+    `largest` where they have no end; dimensions that `torch._dynamo.mark_dynamic` has marked are free in any case.
+    `progress` is as in `stridesmith.tune`.  Raises UsageError if no part of the model can run here.
     """
     from ..commands.live import watching
     from ..commands.models import ModelState
+    from ..models.ranges.tuning import tune_network as tune_free_network
     from ..models.tuning import tune_network
+    from ..search.records.place import default_path
 
     started = time.monotonic()
-    options = Options(db=db, threads=threads, winograd=winograd)
-    networks, left = _networks(model, example, options)
-    if not networks:
+    options = Options.of({"db": db, "threads": threads, "winograd": winograd, "largest": largest})
+    networks, free, left = _networks(model, example, options, dynamic)
+    if not networks and not free:
         raise UsageError(f"nothing of this model can be tuned here: {'; '.join(left[:5]) or 'it computes nothing'}")
     whole = networks[0] if len(networks) == 1 else union(networks)
     state = ModelState(f"tuning a {type(model).__name__} of PyTorch", limit_seconds=seconds, started=started)
+    operators = len(whole.nodes) + sum(len(network.nodes) for network in free)
+    share = seconds * len(whole.nodes) / max(operators, 1)
     try:
         with watching(progress, state, emit) as told:
+            trials = 0
+
+            def count(event: dict[str, Any]) -> None:
+                nonlocal trials
+                trials += event["event"] == "trial"
+                if told is not None:
+                    told(event)
+
+            for network in free:
+                own = (seconds - share) * len(network.nodes) / (operators - len(whole.nodes))
+                tune_free_network(network, options.target, own, db=db, seed=seed, emit=count)
+            if not networks:
+                taken = time.monotonic() - started
+                return Tuned(len(free), operators, trials, taken, "seconds", str(db or default_path()), tuple(left))
             found = tune_network(
                 whole, options.target, seconds, db=db, seed=seed, address=address, start=started, emit=told,
                 executor=executor,
@@ -109,12 +134,16 @@ def tune(
             _keep_layouts(networks, whole, options)
         raise
     _keep_layouts(networks, whole, options)
-    return Tuned(len(networks), len(whole.nodes), found.trials, found.seconds, found.stopped_by, found.db, tuple(left))
+    parts = len(networks) + len(free)
+    return Tuned(parts, operators, found.trials + trials, found.seconds, found.stopped_by, found.db, tuple(left))
 
 
-def _networks(model: Any, example: Example, options: Options) -> tuple[list[Network], list[str]]:
+def _networks(
+    model: Any, example: Example, options: Options, dynamic: bool = False
+) -> tuple[list[Network], list[RangedNetwork], list[str]]:
     """The networks of all parts of all graphs that a call of the model has, and why others stay with PyTorch."""
     networks: list[Network] = []
+    free: list[RangedNetwork] = []
     left: list[str] = []
 
     def collect(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
@@ -122,8 +151,10 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
 
         try:
             captured = capture(module, example_inputs)
-            found = divide(captured.aten, captured.values, options.target, options.winograd)
-            networks.extend(part.network for part in found.parts)
+            sizes = sizes_of(captured.aten, options.largest)
+            found = divide(captured.aten, captured.values, options.target, options.winograd, sizes)
+            networks.extend(part.network for part in found.parts if part.free is None)
+            free.extend(part.free for part in found.parts if part.free is not None)
             left.extend(why for why in found.refused.values() if why not in left)
         except Left as why:
             left.append(str(why))
@@ -136,11 +167,11 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
         return eager
 
     arguments, named = arguments_of(example)
-    # Each call compiles anew, and for the shapes of its example alone.
+    # Each call compiles anew, for the shapes of its example alone where it frees none.
     limits = {"recompile_limit": sys.maxsize, "accumulated_recompile_limit": sys.maxsize}
     with torch.no_grad(), torch._dynamo.config.patch({**limits, **ALLOWED}):
-        torch.compile(model, backend=collect, dynamic=False)(*arguments, **named)
-    return networks, left
+        torch.compile(model, backend=collect, dynamic=dynamic)(*arguments, **named)
+    return networks, free, left
 
 
 def _keep_layouts(networks: Sequence[Network], whole: Network, options: Options) -> None:

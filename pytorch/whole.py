@@ -32,12 +32,14 @@ def compile(
     threads: int | None = None,
     rest: str = "eager",
     winograd: bool = True,
+    dynamic: bool = False,
     race: Runner = race,
 ) -> Any:
     """The model with kernels where they are faster, or `model` itself where a call of it is not faster as a whole.
 
     As ``torch.compile(model, backend="stridesmith")``, whose options `db`, `threads`, `rest` and `winograd` are, and
-    then a race of whole calls with `example` against the model as it is.  Raises UsageError for a model in training
+    then a race of whole calls with `example` against the model as it is.  With `dynamic`, PyTorch frees dimensions, as
+    it does those that are marked in any case.  Raises UsageError for a model in training
     mode.
     """
     if getattr(model, "training", False):
@@ -46,7 +48,7 @@ def compile(
             "model.eval() before"
         )
     options = Options.of({"db": db, "threads": threads, "rest": rest, "winograd": winograd, "race": race})
-    made = torch.compile(model, backend=backend, options=vars(options), dynamic=False)
+    made = torch.compile(model, backend=backend, options=vars(options), dynamic=dynamic)
     positional, named = arguments_of(example)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), torch._dynamo.config.patch(ALLOWED):
         made(*positional, **named)

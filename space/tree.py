@@ -217,6 +217,12 @@ def leaf_blocks(stmt: Stmt) -> tuple[Block, ...]:
     return tuple(b for b in found if not any(c is not b and isinstance(c, Block) for c in walk_stmts(b)))
 
 
+def has_plain_bindings(block: Block) -> bool:
+    """Whether each iterator is bound to a loop of its own."""
+    bound = [i.binding for i in block.iters]
+    return bool(bound) and all(isinstance(b, Var) for b in bound) and len(set(bound)) == len(bound)
+
+
 @remembered
 def block_stores(block: Block) -> tuple[Store, ...]:
     """Stores of the body, init excluded."""

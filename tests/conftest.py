@@ -47,11 +47,13 @@ def _interruptible() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _own_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Kernels of models are compiled by the tests that ask for them first, and models read, not by earlier runs."""
+    from stridesmith.models import unmeasured
     from stridesmith.models.ranges import stored
     from stridesmith.search.workers import kernel_cache
 
     kernel_cache.CACHE.name = str(tmp_path_factory.mktemp("kernels"))
     stored.CACHE.name = str(tmp_path_factory.mktemp("networks"))
+    unmeasured.CACHE.name = str(tmp_path_factory.mktemp("layouts"))
 
 
 @pytest.hookimpl(wrapper=True)

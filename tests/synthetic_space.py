@@ -90,7 +90,8 @@ def part(name: str = "k0", extents=EXTENTS, anchor: str = "C", **changed) -> Ope
         operand("i1", (k, n), (((2, 1),), ((1, 1),))),
     )
     fields = {"axes": axes, "operands": operands} | changed
-    block = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", factors=(1, 2))
+    stored = fields.get("stored", fields["operands"][0])
+    block = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", factors=(1, 2), stored=stored)
     numbers = {
         "tile": {0: ROW, 1: LANE, 2: STEP}, "block": {0: BLOCK}, "boundary": {0: EDGE0, 1: EDGE1}, "order": {0: ORDER},
         "layout": {2: LAYOUT}, "place": {2: PLACE},

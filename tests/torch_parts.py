@@ -10,6 +10,7 @@ import torch
 from stridesmith.backends.devices import discover
 from stridesmith.pytorch.capture import capture
 from stridesmith.pytorch.dynamo import divide
+from stridesmith.pytorch.free_sizes import sizes_of
 from stridesmith.pytorch.parts import Divided
 from stridesmith.pytorch.recurrent import ALLOWED
 
@@ -22,7 +23,8 @@ def parts_of(model: Callable[..., Any], *inputs: Any, dynamic: bool | None = Non
 
     def collect(module: Any, example_inputs: Any) -> Any:
         captured = capture(module, example_inputs)
-        found.append(divide(captured.aten, captured.values, TARGET))
+        sizes = sizes_of(captured.aten)
+        found.append(divide(captured.aten, captured.values, TARGET, sizes=sizes))
         return module
 
     torch._dynamo.reset()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 
 from ...ir import dtypes
+from ...ir.text import extent_text
 from ...version import __version__
 from ..artifact import Argument
 from .cpu_check import architecture, needed
+from .extents import bytes_of, in_c
 from .interface import INTERFACE, MESSAGES, sizes
 from .library import Function, Library, nbytes
 from .names import parameter_names
@@ -19,13 +21,15 @@ C_TYPES = {
     "float8_e4m3fn": "uint8_t", "float8_e5m2": "uint8_t",
 }  # fmt: skip
 """C's type of each element type; a float of 16 or 8 bits is its bits, an integer of 4 bits the lower half of a byte."""
-_CODES = ("OK", "WRONG_CPU", "BAD_POINTER", "NO_MEMORY")
+_CODES = ("OK", "WRONG_CPU", "BAD_POINTER", "NO_MEMORY", "BAD_SIZE")
+"""The last one is that of libraries whose calls have sizes."""
 
 
 def header_text(library: Library) -> str:
     """The header file."""
     macro = library.name.upper()
-    rows = [f"  {macro}_{name} = {code}, /* {MESSAGES[code]} */" for code, name in enumerate(_CODES)]
+    codes = _CODES if library.main.sizes else _CODES[:-1]
+    rows = [f"  {macro}_{name} = {code}, /* {MESSAGES[code]} */" for code, name in enumerate(codes)]
     parts = [
         _comment(_opening(library)),
         f'#ifndef {macro}_H\n#define {macro}_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern "C" {{\n#endif\n',
@@ -37,7 +41,7 @@ def header_text(library: Library) -> str:
         "\n".join(
             [
                 "/* What the ..._BYTES above are in this library, for callers that were compiled for another one. */",
-                *(f"int64_t {symbol}(void);" for symbol in sizes(library)),
+                *(f"int64_t {symbol}({_taken(library.main, a) or 'void'});" for symbol, a in sizes(library).items()),
                 "",
             ]
         ),
@@ -83,14 +87,9 @@ def _opening(library: Library) -> str:
 
 
 def _function(library: Library, function: Function) -> str:
-    names = parameter_names(function.parameters)
-    sizes = [
-        f"#define {function.name.upper()}_{names[a.name].upper()}_BYTES INT64_C({nbytes(a)})"
-        for a in function.parameters
-        if not a.is_scalar
-    ]
+    sizes = [_bytes(function, a) for a in function.parameters if not a.is_scalar]
     lines = [f"{function.summary}.", ""]
-    lines += [_argument(a, function.packers.get(a.name, "")) for a in function.parameters]
+    lines += [_argument(function, a) for a in function.parameters]
     if function.scratch_bytes:
         lines.append("")
         lines.append(f"Keeps {function.scratch_bytes} bytes of memory for each of up to 16 calls at once; "
@@ -98,8 +97,32 @@ def _function(library: Library, function: Function) -> str:
     return "\n".join([_comment("\n".join(lines)), *sizes, f"{prototype(function)};", ""])
 
 
-def _argument(argument: Argument, packer: str) -> str:
-    """A line for a parameter: direction, element type, shape, layout, padding."""
+def _bytes(function: Function, argument: Argument) -> str:
+    """The macro that says how many bytes an array has; one of the sizes where calls decide that."""
+    names = parameter_names(function.parameters)
+    macro = f"{function.name.upper()}_{names[argument.name].upper()}_BYTES"
+    if argument.name not in function.extents:
+        return f"#define {macro} INT64_C({nbytes(argument)})"
+    given = ", ".join(names[name] for name in function.sizes)
+    return f"#define {macro}({given}) {in_c(bytes_of(function, argument), names)}"
+
+
+def _taken(function: Function, argument: Argument) -> str:
+    """The parameters of the function that tells how many bytes an array has."""
+    if argument.name not in function.extents:
+        return ""
+    names = parameter_names(function.parameters)
+    return ", ".join(_declared(a, names[a.name]) for a in function.parameters if a.name in function.sizes)
+
+
+def _argument(function: Function, argument: Argument) -> str:
+    """A line for a parameter: direction, element type, shape, layout, padding; of a size what it may be."""
+    packer = function.packers.get(argument.name, "")
+    if argument.name in function.sizes:
+        return f"{argument.name}: in  {argument.dtype}, a size of arrays, {function.sizes[argument.name]}"
+    if argument.name in function.extents:
+        shape = "".join(f"[{text}]" for text in map(extent_text, function.extents[argument.name]))
+        return f"{argument.name}: {'out' if argument.is_output else 'in '} {argument.dtype} {shape}"
     kind = "out" if argument.is_output else "in "
     if argument.is_scalar:
         return f"{argument.name}: {kind} {argument.dtype}, a number"

@@ -23,18 +23,20 @@ from ...version import __version__
 from ..artifact import Argument
 from ..llvm.types import memory_type
 from ..memory import HUGE_PAGE, LARGE
+from .extents import bytes_of, in_llvm
 from .library import Constant, Function, Given, Library, Place, nbytes
 from .names import parameter_names
 
 INTERFACE = 1
 """The number of these conventions: it grows with a change that callers have to know of."""
-OK, WRONG_CPU, BAD_POINTER, NO_MEMORY = range(4)
+OK, WRONG_CPU, BAD_POINTER, NO_MEMORY, BAD_SIZE = range(5)
 NO_CODE = "no code of this library"
 MESSAGES = {
     OK: "the result is written",
     WRONG_CPU: "this CPU, or its system, lacks instructions that the library was compiled for",
     BAD_POINTER: "a pointer is null, or not aligned to the elements that it points to",
     NO_MEMORY: "no memory for intermediate results",
+    BAD_SIZE: "a size is none of those that the library was made for",
 }
 """What the functions return."""
 SCRATCH_PLACES = 16
@@ -44,9 +46,11 @@ SCRATCH_PLACES = 16
 def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has_pool: bool, system: str) -> str:
     """The text for all functions; `entries` are the symbols of the steps, by function and number."""
     told = [(f"{library.name}_interface", "i32", INTERFACE)]
-    told += [(symbol, "i64", nbytes(argument)) for symbol, argument in sizes(library).items()]
+    fixed = {symbol: a for symbol, a in sizes(library).items() if a.name not in library.main.extents}
+    told += [(symbol, "i64", nbytes(argument)) for symbol, argument in fixed.items()]
     parts = [_common(library, has_pool, system)]
     parts += [f"define {kind} @{symbol}() nounwind {{\n  ret {kind} {value}\n}}" for symbol, kind, value in told]
+    parts += [_bytes_text(library.main, s, a) for s, a in sizes(library).items() if a.name in library.main.extents]
     parts += [_bytes(f'@"constant.{name}"', data, 64) for name, data in library.constants.items()]
     keeping = [function for function in library.functions if function.scratch_bytes]
     parts += [_scratch_text(function, library, system) for function in keeping]
@@ -71,6 +75,41 @@ def sizes(library: Library) -> dict[str, Argument]:
     """The functions that tell how many bytes an array of the main function has, with the array."""
     names = parameter_names(library.main.parameters)
     return {f"{library.name}_bytes_{names[a.name]}": a for a in library.main.parameters if not a.is_scalar}
+
+
+def _bytes_text(function: Function, symbol: str, argument: Argument) -> str:
+    """The function that tells how many bytes an array has where calls decide that, by all sizes."""
+    given = [a for a in function.parameters if a.name in function.sizes]
+    lines: list[str] = []
+    values: dict[str, str] = {}
+    for number, size in enumerate(given):
+        kind = memory_type(size.dtype)
+        values[size.name] = f"%n{number}"
+        lines.append(f"  %n{number} = {'add i64 0,' if kind == 'i64' else f'sext {kind}'} %a{number}"
+                     + ("" if kind == "i64" else " to i64"))  # fmt: skip
+    found = in_llvm(bytes_of(function, argument), values, lines)
+    kinds = ", ".join(f"{_passed(size)} %a{number}" for number, size in enumerate(given))
+    return "\n".join([f"define i64 @{symbol}({kinds}) nounwind {{", *lines, f"  ret i64 {found}", "}"])
+
+
+def _size_checks(function: Function, numbers: Mapping[str, int]) -> list[str]:
+    """``%odd``: whether a size is none of those that there may be."""
+    lines: list[str] = []
+    odd = "false"
+    for name, taken in function.sizes.items():
+        number = numbers[name]
+        kind = memory_type(function.parameters[number].dtype)
+        lines += [
+            f"  %less{number} = icmp slt {kind} %a{number}, {taken.low}",
+            f"  %more{number} = icmp sgt {kind} %a{number}, {taken.high}",
+            f"  %rest{number} = srem {kind} %a{number}, {taken.step}",
+            f"  %apart{number} = icmp ne {kind} %rest{number}, 0",
+            f"  %outside{number} = or i1 %less{number}, %more{number}",
+            f"  %none{number} = or i1 %outside{number}, %apart{number}",
+            f"  %odd{number}.0 = or i1 {odd}, %none{number}",
+        ]
+        odd = f"%odd{number}.0"
+    return [*lines, f"  %odd = or i1 {odd}, false"]
 
 
 def string(name: str, text: str) -> str:
@@ -287,7 +326,11 @@ def _function(function: Function, entries: list[str]) -> str:
             lines += [f"  %s{number} = alloca {kind}, align 8", f"  store {kind} %a{number}, ptr %s{number}"]
     lines += ["  %fits = load i32, ptr @fits", "  %known = icmp ne i32 %fits, 0"]
     lines += ["  br i1 %known, label %look, label %wrong_cpu", "look:", *_pointer_checks(function)]
-    lines += ["  br i1 %bad, label %bad_pointer, label %ready", "ready:"]
+    if function.sizes:
+        lines += ["  br i1 %bad, label %bad_pointer, label %measure", "measure:", *_size_checks(function, numbers)]
+        lines += ["  br i1 %odd, label %bad_size, label %ready", "ready:"]
+    else:
+        lines += ["  br i1 %bad, label %bad_pointer, label %ready", "ready:"]
     lines.append("  %threads = load atomic i64, ptr @threads monotonic, align 8")
     if function.scratch_bytes:
         lines += [f"  %scratch = call ptr @{function.name}.take_scratch()", "  %none = icmp eq ptr %scratch, null"]
@@ -302,6 +345,7 @@ def _function(function: Function, entries: list[str]) -> str:
     lines += [f"  call void @{function.name}.give_scratch(ptr %scratch)"] if function.scratch_bytes else []
     lines += [f"  ret i32 {OK}", "wrong_cpu:", f"  ret i32 {WRONG_CPU}", "bad_pointer:", f"  ret i32 {BAD_POINTER}"]
     lines += ["no_memory:", f"  ret i32 {NO_MEMORY}"] if function.scratch_bytes else []
+    lines += ["bad_size:", f"  ret i32 {BAD_SIZE}"] if function.sizes else []
     return "\n".join([*lines, "}"])
 
 

@@ -12,7 +12,8 @@ from math import prod
 from typing import TypeAlias
 
 from ...ir import dtypes
-from ...ir.expr import Buffer
+from ...ir.expr import Buffer, Extent
+from ...ir.size_ranges import Range
 from ...ir.target import Target
 from ..artifact import Argument
 from ..lower import Lowered
@@ -59,6 +60,8 @@ class Function:
     An array is passed as it lies in memory, in the `physical_shape` of its argument.  `packers` names, for a parameter
     that the caller packs once, the function that does.  `initial` has what scratch memory holds before the first step,
     as offsets and constants: it is written once, where memory is new, and no step may write something else there.
+    Where calls decide extents, `sizes` are the scalar parameters that they are expressions of, with what these may be,
+    and `extents` has the shape of each array with such extents.
     """
 
     name: str
@@ -68,6 +71,8 @@ class Function:
     scratch_bytes: int = 0
     packers: Mapping[str, str] = field(default_factory=dict)
     initial: tuple[tuple[int, str], ...] = ()
+    sizes: Mapping[str, Range] = field(default_factory=dict)
+    extents: Mapping[str, tuple[Extent, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ def _listed(found: Mapping[str, ast.AST]) -> str:
 
 
 def _read(text: str) -> tuple[Source, ast.Module]:
+    if not isinstance(text, str):
+        raise TypeError(f"`parse` takes the text of a script, but got something of type {type(text).__name__}")
     body = textwrap.dedent(text)
     lines, dedented = _lines(text), _lines(body)
     first = next((line for line in lines if line.strip()), "")

@@ -123,7 +123,10 @@ class Weights:
                 file.seek(offset)
                 data = file.read(wanted)
         except OSError as error:
-            raise StorageError(f"the weights of `{name}` cannot be read from `{path}`: {error.strerror}") from None
+            raise StorageError(
+                f"the weights of `{name}` cannot be read from `{path}`: {error.strerror}; a model's other files belong "
+                f"into its folder, by the names that it gives"
+            ) from None
         whole = TensorProto()
         whole.CopyFrom(tensor)
         whole.data_location = TensorProto.DEFAULT
@@ -178,7 +181,9 @@ def load(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProt
     try:
         size = path.stat().st_size
         if not path.is_file():
-            raise StorageError(f"`{path}` is no file, so that no ONNX model can be read from it")
+            raise StorageError(
+                f"`{path}` is no file, so that no ONNX model can be read from it; name the model's .onnx file"
+            )
         if size > LARGEST_FILE:
             raise ModelProblem(
                 f"`{path}` has {size} bytes; an ONNX file has at most {LARGEST_FILE}, larger weights are stored as "

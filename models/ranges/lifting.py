@@ -87,6 +87,20 @@ def lifted_shapes(
     return tuple(tuple(over(extent, made.sizes) for extent in buffer.extents) for buffer in made.params())
 
 
+def of_parameters(numbers: Sequence[Extent], grid: Grid, rows: Sequence[int]) -> Extent:
+    """An extent with these numbers over the parameters of the network.  Raises Differs and Unlooked."""
+    known = {name: [int(column[row]) for row in rows] for name, column in grid.columns.items()}
+    possible = {name: np.unique(column) for name, column in grid.columns.items()}
+    whole = [number for number in numbers if isinstance(number, int)]
+    try:
+        found = fitted(whole, known, possible)
+    except Undetermined as error:
+        raise Unlooked(int(np.flatnonzero(grid.columns[error.name] == error.value)[0])) from None
+    if found is None:
+        raise Differs(f"an extent that is {', '.join(map(str, whole[:4]))}, ... is no expression of sizes")
+    return found
+
+
 def may_be_lifted(instances: Sequence[PrimFunc]) -> bool:
     """Whether programs are one text but for numbers."""
     first, *others = (_without_numbers(func) for func in instances)

@@ -76,7 +76,7 @@ class RangedModel:
         self._constants = self._packed()
         self._owner = self._owners()
         self._arena = zeros(ALIGNMENT)
-        self._plans: OrderedDict[tuple[tuple[int, ...], ...], _Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[tuple[int, ...] | None, tuple[tuple[int, ...], ...]], _Plan] = OrderedDict()
         self._run = chain_code().function("run", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._lock = threading.Lock()
         renewed_in_children(self)
@@ -106,14 +106,23 @@ class RangedModel:
         results = self._called(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
         return results[0] if len(results) == 1 else results
 
-    def _called(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> tuple[Array, ...]:
+    def at(self, sizes: tuple[int, ...], inputs: Sequence[Any], out: Sequence[Any] | None = None) -> tuple[Array, ...]:
+        """Run on `inputs` with the parameters, in the order of `ranges`, at these values, for callers that know them.
+
+        Extents of inputs may then be expressions that do not tell the parameters.  Raises as calls do.
+        """
+        return self._called(inputs, out, sizes)
+
+    def _called(
+        self, inputs: Sequence[Any], out: Sequence[Any] | None, sizes: tuple[int, ...] | None = None
+    ) -> tuple[Array, ...]:
         if len(inputs) != len(self.inputs):
             names = ", ".join(self.network.inputs)
             raise TypeError(f"the model takes {len(self.inputs)} inputs ({names}), but got {len(inputs)}")
         arrays = [_checked(tensor, array) for tensor, array in zip(self.inputs, inputs, strict=True)]
         key = tuple(array.shape for array in arrays)
         with self._lock:
-            plan = self._plans.get(key) or self._planned(key)
+            plan = self._plans.get((sizes, key)) or self._planned(key, sizes)
             results = self._results(plan, arrays, out)
             self._place(plan, (*arrays, *results))
             self._run(ctypes.addressof(plan.table), plan.count, self.target.threads)
@@ -212,8 +221,20 @@ class RangedModel:
                     raise ValueError(f"{where} must be {told}, but it is {size}")
         return {name: size for name, (size, _) in found.items()}
 
-    def _planned(self, key: tuple[tuple[int, ...], ...]) -> _Plan:
-        sizes = self.sizes_of(dict(zip(self.network.inputs, key, strict=True)))
+    def _told(self, shapes: Shapes, numbers: Sequence[int]) -> dict[str, int]:
+        """Values of the parameters that a caller knows.  Raises ValueError where shapes are not those that follow."""
+        sizes = dict(zip(self.ranges, numbers, strict=True))
+        for name, number in sizes.items():
+            if number not in self.ranges[name]:
+                raise ValueError(f"{name} = {number}, but the model takes {name} = {self.ranges[name]}")
+        for name, shape in shapes.items():
+            if shape != (wanted := self.network.shape(name, sizes)):
+                raise ValueError(f"`{name}` must have shape {wanted}, but got {shape}")
+        return sizes
+
+    def _planned(self, key: tuple[tuple[int, ...], ...], numbers: tuple[int, ...] | None) -> _Plan:
+        given = dict(zip(self.network.inputs, key, strict=True))
+        sizes = self.sizes_of(given) if numbers is None else self._told(given, numbers)
         shapes = {name: self.network.shape(name, sizes) for name in self.network.tensors}
         offsets, nbytes = self._placed(shapes)
         if nbytes > self._arena.size:
@@ -236,7 +257,7 @@ class RangedModel:
         table = (ctypes.c_void_p * max(len(entries), 1))(*entries)
         outputs = [shapes[name] for name in self.network.outputs]
         plan = _Plan(table, len(entries) // 2, slots, outputs, kept)
-        self._plans[key] = plan
+        self._plans[numbers, key] = plan
         if len(self._plans) > PLANS:
             self._plans.popitem(last=False)
         return plan
@@ -298,7 +319,7 @@ class RangedModel:
         """Seconds of each operator inside of whole runs at these sizes, as those of `Model.profile`."""
         given = self.random_inputs(sizes)
         self._called(given, None)
-        plan = self._plans[tuple(array.shape for array in given)]
+        plan = self._plans[None, tuple(array.shape for array in given)]
         named = [node.name for node in self.network.nodes if node.func is not None]
         found: list[list[float]] = []
         settle = settler(self.target)

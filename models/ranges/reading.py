@@ -28,7 +28,7 @@ from ..network import Array, Network, Operator
 from .fitting import forms
 from .grouping import Groups, is_view
 from .joining import joined
-from .lifting import Differs, Grid, Lifted, Unlooked, lifted, lifted_shapes
+from .lifting import Differs, Grid, Lifted, Unlooked, lifted, lifted_shapes, of_parameters
 from .network import RangedNetwork, RangedOperator, RangedTensor, Shape
 
 MOST_ROWS = 1 << 16
@@ -87,6 +87,9 @@ class Looks:
                 raise ModelProblem(
                     f"`{node.name}` ({node.op}) has no program here, which a network of free sizes needs"
                 )
+        for name, array in found.constants.items():
+            if not array.size and any(name in other.tensors for other in self.networks.values()):
+                raise _nothing(name, array.shape, self.point(row))
         for other in self.networks.values():
             _compare(found, other, _text(self.point(row)))
             break
@@ -188,9 +191,11 @@ class Programs:
 
 
 def ranged(
-    read: Read, shapes: Mapping[str, Sequence[int | str]], ranges: Mapping[str, Range], target: Target
+    read: Read, shapes: Mapping[str, Sequence[Extent | str]], ranges: Mapping[str, Range], target: Target
 ) -> RangedNetwork:
     """The network of free sizes that `read` gives at each of them; `shapes` are those of its inputs.
+
+    A name in a shape is the size of this name.
 
     Raises ModelProblem, in one sentence that names the operator, for what is not one network for all sizes.
     """
@@ -230,7 +235,7 @@ def _check_least(looks: Looks, network: RangedNetwork) -> None:
 
 def _generalised(
     looks: Looks,
-    shapes: Mapping[str, Sequence[int | str]],
+    shapes: Mapping[str, Sequence[Extent | str]],
     ranges: Mapping[str, Range],
     groups: Groups,
     programs: Programs,
@@ -241,7 +246,7 @@ def _generalised(
     constants = _constants(networks)
     for name in first.inputs:
         told = shapes.get(name, first.tensors[name].shape)
-        given_extents: Shape = tuple(Var(e) if isinstance(e, str) else int(e) for e in told)
+        given_extents: Shape = tuple(Var(e) if isinstance(e, str) else e for e in told)
         tensors[name] = RangedTensor(name, given_extents, first.tensors[name].dtype)
     for name, array in constants.items():
         tensors[name] = RangedTensor(name, array.shape, first.tensors[name].dtype)
@@ -255,7 +260,7 @@ def _generalised(
         own: tuple[Shape, ...] = ()
         try:
             if is_view(op, funcs, first):
-                made = lifted_shapes(funcs, given, looks.grid, rows)
+                made = _shapes_of_view(funcs, given, looks.grid, rows)
             elif (one := programs.joined(op.name, funcs, given, rows)) is not None:
                 func, own, made = one
             else:
@@ -267,6 +272,7 @@ def _generalised(
             ) from None
         for name, extents in zip(op.outputs, made[len(op.inputs) :], strict=True):
             extents = tuple(simplest(extent, looks.grid, rows) for extent in extents)
+            _refuse_nothing(name, extents, looks)
             tensors[name] = RangedTensor(name, extents, first.tensors[name].dtype)
         nodes.append(RangedOperator(op.name, func, op.inputs, op.outputs, own))
     for name, tensor in tensors.items():
@@ -285,6 +291,40 @@ def _generalised(
                 f"the output `{name}` is an input, a constant or another output, which no operator computes"
             )
     return RangedNetwork(first.name, ranges, first.inputs, first.outputs, tensors, constants, tuple(nodes))
+
+
+def _nothing(name: str, shape: tuple[int, ...], point: Mapping[str, int]) -> ModelProblem:
+    """A tensor without elements at some sizes, as of a window that is longer than its image.
+
+    Programs take for granted that there are some.
+    """
+    return ModelProblem(
+        f"with {_text(point)}, `{name}` has the shape {shape}, without elements: the ranges must not have such sizes"
+    )
+
+
+def _refuse_nothing(name: str, extents: Shape, looks: Looks) -> None:
+    """Raise ModelProblem where a tensor has no elements at some sizes."""
+    for extent in extents:
+        row = int(np.argmin(looks.grid.values(extent)))
+        shape = tuple(int(looks.grid.values(e)[row]) for e in extents)
+        if min(shape) < 1:
+            raise _nothing(name, shape, looks.point(row))
+
+
+def _shapes_of_view(
+    funcs: Sequence[PrimFunc], given: Sequence[Shape | None], grid: Grid, rows: Sequence[int]
+) -> tuple[Shape, ...]:
+    """The extents of what an operator reads and of what it sees there, over the parameters of the network.
+
+    Two axes as one are two again, which the one does not tell: ``(b * t, 48)`` -> ``(b, t, 48)``.  Raises as `lifted`
+    does.
+    """
+    try:
+        return lifted_shapes(funcs, given, grid, rows)
+    except Differs:
+        seen = zip(*(func.buffers[-1].extents for func in funcs), strict=True)
+        return (*(shape or () for shape in given[:-1]), tuple(of_parameters(numbers, grid, rows) for numbers in seen))
 
 
 def simplest(extent: Extent, grid: Grid, rows: Sequence[int]) -> Extent:
@@ -308,6 +348,8 @@ def _constants(networks: Sequence[Network]) -> dict[str, Array]:
             raise ModelProblem(f"`{name}` is a constant at some sizes alone")
         longest = max(own, key=lambda a: a.size)
         for other in own:
+            if other is longest:
+                continue
             part = longest[tuple(map(slice, other.shape))] if other.ndim == longest.ndim else None
             if (
                 part is None

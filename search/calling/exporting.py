@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...backends.artifact import Argument
 from ...backends.export.library import Function, Library, single
 from ...backends.export.names import function_name, parameter_names
 from ...backends.lower import lower
 from ...ir.layout.layout import Layout
+from ...ir.size_ranges import ranges_of
 from ...space.interface import PACKED_AHEAD
 from .packing import pack_program, unpack_program
 
 if TYPE_CHECKING:
-    from ...backends.artifact import Argument
     from ...backends.data import Array
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
@@ -35,15 +36,22 @@ def library_of(
 
     Arguments that the interface calls constant are packed by ``NAME_pack_ARGUMENT``; so are free ones, whose results
     ``NAME_unpack_ARGUMENT`` brings back.  These functions are there whether this schedule has moved an argument or not,
-    and copy what it has left in its place: what a caller links does not depend on what a search has found.
+    and copy what it has left in its place: what a caller links does not depend on what a search has found.  Extents
+    that each call decides are parameters behind the others; their arrays lie as the caller has them.
     """
     name = function_name(name)
     results = ", ".join(f"`{a.name}`" for a in arguments.signature if a.is_output)
     held = {argument: argument for argument in arguments.packed}
-    main = single(name, f"Compute {results}", arguments.signature, lower(func, target, strict), held)
+    counted = [Argument(size.name, Layout.plain(()), size.dtype, is_scalar=True) for size in func.sizes]
+    signature = [*arguments.signature, *counted]
+    main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
+    if func.stated:
+        sizes = {size.name: numbers for size, numbers in ranges_of(func).items()}
+        main = replace(main, sizes=sizes, extents={b.name: b.extents for b in func.buffers if not b.is_fixed})
     moved = [
         a for a in main.parameters
-        if not a.is_scalar and a.logical_shape and (arguments.interface[a.name] != "fixed" or not a.layout.is_in_place)
+        if not a.is_scalar and a.logical_shape and a.name not in main.extents
+        and (arguments.interface[a.name] != "fixed" or not a.layout.is_in_place)
     ]  # fmt: skip
     constant = [a.name for a in moved if arguments.interface[a.name] in PACKED_AHEAD and not a.layout.is_in_place]
     called = parameter_names(main.parameters)

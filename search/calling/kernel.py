@@ -154,7 +154,7 @@ def build(
     func = scheduled(func, "build")
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
     if func.stated:
-        return RangedKernel(executable, func, interface or {}, given=start or func)
+        return RangedKernel(executable, func, interface or {}, given=start or func, strict=strict)
     own = () if given is None else arguments_of(given)
     kernel = Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
     kernel.given = start or func
@@ -428,8 +428,9 @@ class RangedKernel(Kernel):
         interface: Mapping[str, str],
         given: PrimFunc,
         packed: Mapping[str, Array] | None = None,
+        strict: bool = False,
     ) -> None:
-        super().__init__(executable, arguments_of(func), interface, packed)
+        super().__init__(executable, arguments_of(func), interface, packed, (func, strict))
         self.given = given
         self._func = func
         self._known: OrderedDict[tuple[int, ...], Kernel] = OrderedDict()  # by the values of integers
@@ -568,15 +569,22 @@ class RangedKernel(Kernel):
     def pack(self, **constants: Array) -> Kernel:
         """A kernel with these inputs, of extents that are numbers, packed once and for all."""
         packed = super().pack(**constants)._packed
-        kernel = RangedKernel(self._executable, self._func, self.interface, self.given or self._func, packed)
+        strict = self._program is not None and self._program[1]
+        kernel = RangedKernel(self._executable, self._func, self.interface, self.given or self._func, packed, strict)
         kernel.about = self.about
         return kernel
 
     def export(
         self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
     ) -> list[Path]:
-        """Files of a kernel have one shape.  Raises UsageError."""
-        raise UsageError("a kernel of many shapes is not exported; give its extents as numbers")
+        """As of a kernel of one shape; the C function takes the sizes behind its arrays, and checks them.
+
+        Raises UsageError for a program that assumes more of sizes than a range for each.
+        """
+        if not tell_all(self._func):
+            name = self._func.name
+            raise UsageError(f"`{name}` assumes more of its sizes than a range for each, which C would not check")
+        return super().export(path, format, name=name, target=target)
 
 
 def _like(source: Any, argument: Argument, result: Array) -> Any:

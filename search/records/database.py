@@ -70,7 +70,9 @@ class Database:
         self.notes: list[str] = []
         self._noted: set[str] = set()
         self.read_only, self.is_closed = read_only, False
-        self.url, self.path = locate(default_path() if url is None else os.fspath(url))
+        if url is not None and not isinstance(url, str | bytes | os.PathLike):
+            raise TypeError(f"a database is named by a path or a URL, but got something of type {type(url).__name__}")
+        self.url, self.path = locate(default_path() if url is None else os.fsdecode(url))
         missing = self._prepare_file() if self.path is not None else False
         self._engine = engine_of(self.url, self.path, read_only, missing)
         self._attempt(lambda: self._open_schema(create=not read_only or missing), READ_SECONDS)
@@ -87,6 +89,7 @@ class Database:
         disproved since.
         """
         self._refuse_read_only()
+        _refuse_others(records)
 
         def put() -> None:
             with self._write(seconds) as connection:
@@ -193,6 +196,8 @@ class Database:
 
     def get(self, record_id: str) -> Record:
         """The record of this id, or of the only id that starts with it; NoRecord otherwise."""
+        if not isinstance(record_id, str):
+            raise TypeError(f"the id of a record is a text, but got something of type {type(record_id).__name__}")
         if not record_id or not all(c in "0123456789abcdef" for c in record_id):
             raise NoRecord(f"no record {record_id!r} in {self.name}: an id is up to 16 hexadecimal digits")
         rows = self._fetch(joined(self._checked).where(RECORDS.c.id.like(record_id + "%")).limit(2))
@@ -220,6 +225,8 @@ class Database:
         so that a merge can neither overwrite a measurement nor vouch for one.
         """
         self._refuse_read_only()
+        records = list(records)
+        _refuse_others(records)
         given = sorted((marked(record, source) for record in records), key=lambda record: record.id)
 
         def put() -> int:
@@ -365,6 +372,7 @@ class Database:
         return False
 
     def _open_schema(self, create: bool) -> None:
+        self._is_open = False
         with self._read() as connection:
             known = sa.inspect(connection).has_table("meta")
         if create and not known:
@@ -387,7 +395,7 @@ class Database:
                 migrate(connection)
             with self._read() as connection:
                 version = version_of(connection)
-        self._checked = version == VERSION
+        self._checked, self._is_open = version == VERSION, True
 
     def _select(
         self,
@@ -466,6 +474,12 @@ class Database:
 
     @contextmanager
     def _write(self, seconds: float | None = None) -> Iterator[sa.Connection]:
+        if self._is_open and self.path is not None and not self.path.exists():
+            self.notes.append(
+                f"the database {self.path} was removed while it was in use: a new one was begun, with what is stored "
+                f"from now on"
+            )
+            self._open_schema(create=True)
         options = {"stridesmith_write": True, "stridesmith_seconds": seconds}
         with self._engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
@@ -482,6 +496,13 @@ class Database:
     def _attempt(self, act: Callable[[], T], seconds: float) -> T:
         self._refuse_closed()
         return attempt(act, self.name, seconds, self.path)
+
+
+def _refuse_others(records: Sequence[object]) -> None:
+    """Raise TypeError for what is no sequence of records."""
+    kinds = [type(one).__name__ for one in records if not isinstance(one, Record)]
+    if kinds:
+        raise TypeError(f"a database takes records, but got something of type {kinds[0]}")
 
 
 def _script_of(work: Program) -> str:

@@ -103,14 +103,14 @@ def _reader(path: Path) -> sa.Engine:
 
 
 def _follow(engine: sa.Engine, path: Path) -> None:
-    """Connect again where another process has put a new file in the place of this one, as a salvage does."""
+    """Connect again where the file is gone, or another process has put a new one in its place, as a salvage does."""
 
     def connected(_: object, record: Any) -> None:
         record.info["file"] = os.stat(path)
 
     def taken(_: object, record: Any, __: object) -> None:
-        with contextlib.suppress(OSError):
-            if not os.path.samestat(record.info["file"], os.stat(path)):
+        with contextlib.suppress(PermissionError):
+            if not path.exists() or not os.path.samestat(record.info["file"], os.stat(path)):
                 raise sa.exc.DisconnectionError(f"{path} is another file")
 
     sa.event.listen(engine, "connect", connected)
@@ -205,6 +205,11 @@ def _advice(name: str, text: str) -> str:
         return f"cannot write the database {name}: it is read-only; give another path with --db"
     if "unable to open" in lower:
         return f"cannot open the database {name}: check that its folder exists and may be written, or use --db"
+    if "no such table" in lower:
+        return (
+            f"the database {name} has no tables of stridesmith any more: another file has taken its place; move that "
+            f"away, or give another path with --db"
+        )
     if sqlite_file.is_damage(Exception(text)):
         return f"the database {name} is damaged; `{COMMAND}` with it saves what can be read and keeps the old file"
     return f"the database {name} failed: {_line(text)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...errors import BadRecord, StorageError
 from ...files import doing, refuse_other
+from ...invocation import COMMAND
 from .record import MAX_LINE, Record, from_line, to_line
 
 MARK = b'{"schema_version":'
@@ -59,5 +60,7 @@ def read_log(path: Path) -> Iterator[Record | BadRecord]:
 def _line_of(path: Path, number: int, raw: bytes) -> Record | BadRecord:
     try:
         return from_line(raw.decode("utf-8"))
-    except (BadRecord, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        return BadRecord(f"{path}, line {number}: not UTF-8 text, as `{COMMAND} export` writes it")
+    except BadRecord as error:
         return BadRecord(f"{path}, line {number}: {error}")

@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...ir.target import Target
 from .task import RECORDED
 
 if TYPE_CHECKING:
-    from ...ir.target import Target
     from .recording import Recording
 
 
@@ -46,9 +46,9 @@ class Device:
         """`named` where a kernel has to run, which none does on a recording: that is an UnknownTarget."""
         from ...backends.devices import discover
 
-        if isinstance(text, str):
-            return discover(text, threads)
-        return text if threads is None else replace(text, threads=threads)
+        if isinstance(text, Target):
+            return text if threads is None else replace(text, threads=threads)
+        return discover(text, threads)
 
     @staticmethod
     def of(target: Target, any_of_its_kind: bool = False) -> Target:

@@ -10,9 +10,9 @@ from ...ir.stmt import Block, Store
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
-from ..tree import leaf_blocks
+from ..tree import has_plain_bindings, leaf_blocks
 from .index_maps import fusing
-from .program import Anchor, has_plain_bindings
+from .program import Anchor
 from .structure import Structure
 
 

@@ -150,6 +150,7 @@ class Anchor:
     Where it adds products of two inputs of bytes, or of bits of uint8, each widened to int32, `signs` says which of
     them are signed (``us``: uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it
     is empty.  An anchor `in_step` is one in a step of a recurrence, which does not begin before its inputs are there.
+    `stored` is what its epilogue writes, where it has one, else its output.
     """
 
     name: str
@@ -159,6 +160,7 @@ class Anchor:
     epilogue: str
     op: str
     factors: tuple[int, ...]
+    stored: Operand
     signs: str = ""
     in_step: bool = False
 
@@ -280,12 +282,6 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
 
 
 @remembered
-def has_plain_bindings(block: Block) -> bool:
-    """Whether each iterator is bound to a loop of its own."""
-    bound = [i.binding for i in block.iters]
-    return bool(bound) and all(isinstance(b, Var) for b in bound) and len(set(bound)) == len(bound)
-
-
 def is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
@@ -388,7 +384,18 @@ def _anchor(
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     signs = _signs(value) if op == "+" and len(factors) == 2 else ""
-    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, factors, signs)
+    stored = _operand("o0", _stored(func, epilogue, stores[0]), axes, "output", "") if epilogue else operands[0]
+    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, factors, stored, signs)
+
+
+def _stored(func: PrimFunc, epilogue: str, store: Store) -> Store:
+    """What an epilogue stores, at the indices of the `store` of the result that it reads."""
+    (own,) = block_stores(find_block(func, epilogue))
+    read = next(n for n in walk(own.value) if isinstance(n, Load) and n.buffer == store.buffer)
+    found: Store = substitute(
+        own, {i: to for i, to in zip(read.indices, store.indices, strict=True) if isinstance(i, Var)}
+    )
+    return found
 
 
 def _single_points(block: Block) -> dict[Var, Expr]:

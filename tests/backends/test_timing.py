@@ -235,7 +235,31 @@ def test_what_is_timed_is_warm() -> None:
     assert before >= WARM_UP_SECONDS
     racer = Clockwork(1e-5)
     (raced,) = interleave([racer], [1e-5], 5, 10.0)
-    assert racer.log[-2 * len(raced) :] == [(1e-5, timed[0][1])] * 10
+    assert racer.log[-2 * len(raced) :] == [(1e-5, 200)] * 10
+    (hurried,) = interleave([racer], [1e-5], 5, 1e-3)
+    assert racer.log[-2 * len(hurried) :] == [(1e-5, timed[0][1])] * 10
+
+
+def test_a_race_measures_what_is_in_the_caches_again() -> None:
+    """Who is faster by its first calls after another kernel's, and slower ever after, is no leader."""
+    turn: list[object] = [None, 0]
+
+    class Refilling:
+        """Takes one time for some calls after those of another kernel, and a second one from then on."""
+
+        def __init__(self, cold: float, warm: float) -> None:
+            self.cold, self.warm = cold, warm
+
+        def time(self, calls: int) -> float:
+            before = turn[1] if turn[0] is self else 0
+            assert isinstance(before, int)
+            turn[:] = [self, before + calls]
+            cold = min(max(3 - before, 0), calls)
+            return (cold * self.cold + (calls - cold) * self.warm) / calls
+
+    racers = [Refilling(0.46e-3, 0.48e-3), Refilling(0.47e-3, 0.45e-3)]
+    samples = interleave(racers, [r.cold for r in racers], 20, 5.0)
+    assert [max(s) for s in samples] == pytest.approx([0.48e-3, 0.45e-3])
 
 
 def test_warming_up_ends() -> None:

@@ -114,8 +114,34 @@ def test_what_the_system_says_of_files() -> None:
     with pytest.raises(BrokenPipeError), doing("write a"):
         raise BrokenPipeError
     Path("latin").write_bytes(b"\xe9")
-    with pytest.raises(errors.UsageError, match=r"^cannot read the notes latin: it is not UTF-8 text$"):
+    with pytest.raises(
+        errors.UsageError, match=r"^cannot read the notes latin: it is not UTF-8 text; save it as UTF-8$"
+    ):
         small_text(Path("latin"), "the notes", 100)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_streams_that_are_closed_are_the_null_device(closed: str) -> None:
+    """A command does what it was asked for, and no file of its own takes their numbers."""
+    code = f"{sys.executable} -m stridesmith best --db own.db {closed}"
+    found = subprocess.run(code, shell=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": HOME})
+    assert found.returncode == 3
+    assert ("has no record yet" in found.stderr) is ("2>" not in closed) and "Traceback" not in found.stderr
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    """Where no path can be completed, the command says why."""
+    (tmp_path / "gone").mkdir()
+    code = f"cd gone && rmdir ../gone && {sys.executable} -m stridesmith best --db own.db"
+    environment = {**os.environ, "PYTHONPATH": HOME}
+    found = subprocess.run(code, shell=True, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert found.returncode == 74 and "the folder that this runs in is not there any more" in found.stderr
+
+
+def test_a_mark_before_a_text_is_none_of_it() -> None:
+    """As editors of Windows write it."""
+    Path("marked").write_text("text", encoding="utf-8-sig")
+    assert small_text(Path("marked"), "the notes", 100) == "text"
 
 
 # --- packages -----------------------------------------------------------------------------------

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import synthetic_space as synthetic
 
+import stridesmith as ss
+from stridesmith import T
 from stridesmith.cost_model import prior
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
 from stridesmith.cost_model.geometry import LINE_MEETINGS
 from stridesmith.cost_model.weights import Weights, classes
-from stridesmith.space.design.program import Axis
+from stridesmith.space.design.layouts import STRIDED
+from stridesmith.space.design.program import Axis, anchors
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
@@ -339,13 +342,34 @@ def test_the_estimate_prefers_a_sound_register_tile():
     assert good < value(ESTIMATE, tile__s1="1x4")
 
 
-def test_a_pair_of_bfloat16_waits_longer_for_the_one_before_than_a_multiply_add():
-    """Few accumulators cost half as much again with `vdpbf16ps`, many the same; bytes wait as floats do."""
+def plain_columns() -> dict[str, np.ndarray]:
+    """The columns of a tile that does nothing but multiply, from the first cache."""
     columns = {name: np.zeros(1, np.float32) for name in prior.COLUMNS} | {"lanes_used": np.ones(1, np.float32)}
-    columns |= {"reduce_trips": np.full(1, 20, np.float32), "products": np.full(1, 2, np.float32)}
+    columns |= {"reduce_trips": np.full(1, 20, np.float32), "body": np.full(1, 6, np.float32)}
     columns |= {f"traffic:{cache}": np.full(1, -40, np.float32) for cache in ("l1", "l2", "l3")}
     columns |= {f"copied:{kind}": np.full(1, -40, np.float32) for kind in ("plain", "squares", "scattered", "far")}
-    columns |= {"meets": np.full(1, -40, np.float32), "body": np.full(1, 6, np.float32)}
+    return columns | {"meets": np.full(1, -40, np.float32)}
+
+
+@pytest.mark.parametrize("name", ["avx512", "znver4", "avx2"])
+def test_loads_are_not_free_where_a_tile_loads_as_often_as_it_multiplies(name):
+    """28 rows by one vector cost a tenth more than 12 rows by two, which load half as often."""
+    weights = classes()[name].weights
+    assert isinstance(weights, Weights)
+
+    def cost(rows: int, vectors: int) -> float:
+        given = plain_columns() | {"accumulators": np.log2([rows * vectors]).astype(np.float32)}
+        loads = {"broadcast": 1 / vectors, "contiguous": 1 / rows}
+        given |= {f"loads:{kind}": np.full(1, count, np.float32) for kind, count in loads.items()}
+        return float(2.0 ** prior.estimate(given, 16, weights)[0])
+
+    assert cost(28, 1) > 1.1 * cost(12, 2)
+    assert cost(12, 2) < 1.1 * cost(8, 3)
+
+
+def test_a_pair_of_bfloat16_waits_longer_for_the_one_before_than_a_multiply_add():
+    """Few accumulators cost half as much again with `vdpbf16ps`, many the same; bytes wait as floats do."""
+    columns = plain_columns() | {"products": np.full(1, 2, np.float32)}
     weights = classes()["avx512"].weights
     assert isinstance(weights, Weights)
     plain, longer = ({**columns, "latency": np.full(1, waits, np.float32)} for waits in (1.0, 1.5))
@@ -410,3 +434,38 @@ def test_stores_into_lines_that_threads_share_are_counted():
     meetings = 1 + LINE_MEETINGS * rows * vectors
     assert 2**torn == pytest.approx(meetings * synthetic.TARGET.threads / points, rel=1e-5)
     assert value("meets", order="s1>s0", tile__s1="2x8") == value("meets", order="s0>s1", tile__s1="1x8") < torn
+
+
+def test_an_epilogue_stores_in_place_of_the_sum():
+    """An epilogue that transposes has vectors of neighbours that are apart, and threads with rows meet in its lines."""
+    stored = synthetic.operand("o0", (129, 127), (((1, 1),), ((0, 1),)), "output")
+    turned, points = altered(stored=stored), 127 * 129 * 131
+    assert value("access:out") != value("access:out", turned) == STRIDED
+    meetings = 1 + LINE_MEETINGS * 129 * 16  # each of 16 elements of the line at the cut, alone
+    assert 2 ** value("meets", turned) == pytest.approx(meetings * synthetic.TARGET.threads / points, rel=1e-5)
+    assert value("meets", turned, tile__s0="4", tile__s0__block="4") == value("meets") < value("meets", turned)
+
+
+def test_what_an_epilogue_stores_is_seen_along_the_axes_of_its_sum():
+    """Of ``y[j, i] = 2 * c[i, j]`` the rows are along i."""
+
+    @ss.prim_func
+    def turned(
+        a: T.Buffer((24, 32), "float32"), b: T.Buffer((32, 40), "float32"), y: T.Buffer((40, 24), "float32")
+    ) -> None:
+        c = T.alloc_buffer((24, 40), "float32")
+        for i, j, k in T.grid(24, 40, 32):
+            with T.block("sum"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    c[vi, vj] = T.float32(0)
+                c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
+        for i, j in T.grid(24, 40):
+            with T.block("out"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vj, vi] = c[vi, vj] * T.float32(2)
+
+    (anchor,) = anchors(turned, {})
+    assert [anchor.axes[a].extent for a in anchor.spatial] == [24, 40]
+    assert [anchor.output.stride(a) for a in anchor.spatial] == [40, 1]
+    assert (anchor.stored.buffer.name, [anchor.stored.stride(a) for a in anchor.spatial]) == ("y", [1, 24])

@@ -161,13 +161,18 @@ def test_the_committed_data_gives_the_committed_weights(name: str) -> None:
 def test_fitted_weights_order_kernels_of_other_shapes_better(name: str) -> None:
     """On shapes that were held back, correlation among the faster half is higher than with the weights before.
 
-    The weights with which the fit for warps begins were rounded from fits to the same kernels, and may be as good.
+    The weights with which the fit for warps begins were rounded from fits to the same kernels, and may be as good, as
+    may be those of CPUs for OpenCL on them.
     """
-    data, slack = committed(name), 0.02 * isinstance(classes()[name].weights, WarpWeights)
+    data, slack = committed(name), 0.025 * name.startswith("opencl")
     start = start_of(type(classes()[name].weights))
     before, after = quality(data, start), held_back(data, start, folds=3)
-    assert np.mean([q.among_fast for q in after.values()]) > np.mean([q.among_fast for q in before.values()]) - slack
-    assert np.mean([q.correlation for q in after.values()]) > np.mean([q.correlation for q in before.values()]) - 0.01
+    fast, correlation = (
+        [np.mean([getattr(q, part) for q in found.values()]) for found in (before, after)]
+        for part in ("among_fast", "correlation")
+    )
+    assert fast[1] > fast[0] - slack
+    assert correlation[1] > correlation[0] - 0.01 - slack
 
 
 def test_shapes_of_the_calibration_are_in_no_suite() -> None:

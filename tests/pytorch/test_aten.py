@@ -219,9 +219,10 @@ def test_parts_around_what_is_not_known() -> None:
     assert [node.target for node in found.module.graph.nodes if "sort" in str(node.target)]
 
 
-def test_shapes_that_are_not_known_stay() -> None:
-    """With dynamic shapes nothing runs here."""
-    assert not parts_of(lambda x: x.exp().relu() @ x.t(), drawn(3, 4), dynamic=True).parts
+def test_shapes_that_contents_tell_stay() -> None:
+    """What reads a tensor whose extent only a call tells stays with PyTorch; what stands before it does not."""
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), pytest.raises(Exception, match="not known"):
+        parts_of(lambda x: (x @ x.t()).nonzero() * 2, drawn(3, 4))
 
 
 def test_doubles_have_programs() -> None:

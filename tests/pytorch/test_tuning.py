@@ -60,7 +60,7 @@ def test_the_parts_of_a_model_are_tuned_as_one() -> None:
     """Networks of all parts become one, which computes what each does."""
     torch._dynamo.reset()
     model, x = halves(), torch.randn(3, 6)
-    networks, left = _networks(model, x, Options(threads=1))
+    networks, _, left = _networks(model, x, Options(threads=1))
     assert len(networks) == 2 and any("sort" in why for why in left)
     whole = union(networks)
     assert not list(problems(whole))
@@ -76,7 +76,7 @@ def test_a_run_that_chose_nothing_leaves_the_choices_of_the_parts(tmp_path: Path
     """It was interrupted before there was a whole: what an earlier run kept for a part stays."""
     torch._dynamo.reset()
     options = Options(threads=1, db=str(tmp_path / "torch.db"))
-    networks, _ = _networks(halves(), torch.randn(3, 6), options)
+    networks, _, _ = _networks(halves(), torch.randn(3, 6), options)
     earlier = Chosen(apart=frozenset({networks[0].nodes[0].name}))
     with Database(options.db) as database:
         keep(earlier, networks[0], options.target, database)
@@ -94,7 +94,7 @@ def test_a_part_has_the_names_that_its_nodes_give() -> None:
     """Whether a node can be built is tried before, and leaves nothing: choices of layouts are kept by names."""
     torch._dynamo.reset()
     depthwise = torch.nn.Sequential(torch.nn.Conv2d(6, 6, 3, groups=6), torch.nn.ReLU()).eval()
-    (network,), _ = _networks(depthwise, torch.randn(1, 6, 8, 8), Options(threads=1))
+    (network,), _, _ = _networks(depthwise, torch.randn(1, 6, 8, 8), Options(threads=1))
     assert [name for name in network.constants if name.endswith("/constant1")]
     assert not [name for name in network.constants if "'" in name]
 
@@ -104,7 +104,7 @@ def test_one_shape_after_the_other_is_tuned() -> None:
     torch._dynamo.reset()
     model = halves()
     for rows in range(2, 14):
-        networks, _ = _networks(model, torch.randn(rows, 6), Options(threads=1))
+        networks, _, _ = _networks(model, torch.randn(rows, 6), Options(threads=1))
         assert [network.tensors[network.inputs[0]].shape[0] for network in networks] == [rows, rows]
 
 

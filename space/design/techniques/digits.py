@@ -33,9 +33,9 @@ from ....ir.node import walk
 from ....ir.stmt import Block, PrimFunc, Store
 from ...errors import ScheduleError
 from ...schedule import Schedule
-from ...tree import find_block, leaf_blocks
+from ...tree import find_block, has_plain_bindings, leaf_blocks
 from ..index_maps import fusing
-from ..program import accesses_of, has_plain_bindings, variables_outside_of_indices
+from ..program import accesses_of, variables_outside_of_indices
 from .technique import Technique
 
 Place = tuple[str, str, int]

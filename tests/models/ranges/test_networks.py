@@ -223,6 +223,21 @@ def test_networks_that_are_not_one_for_all_sizes_are_refused() -> None:
     network_of(text, target, FreeSizes({"n": (1, 4)}))
 
 
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool", "Conv"])
+def test_windows_that_are_longer_than_an_image_are_refused_with_its_size(op: str) -> None:
+    """An extent of 0 at some sizes is no network there, as ONNX Runtime finds out in a call; longer images are one."""
+    if op == "Conv":
+        made = model(
+            [node("Conv", "x w", "p"), node("Relu", "p", "y")], {"x": (1, 2, "h", 9)}, {"w": normal(2, 2, 4, 3)}
+        )
+    else:
+        made = model([node(op, "x", "p", kernel_shape=[4, 3]), node("Relu", "p", "y")], {"x": (1, 2, "h", 9)})
+    device = Device.here("cpu", 1)
+    with pytest.raises(ModelProblem, match=r"with h = 3, `[py]` has the shape \(1, 2, 0, 7\), without elements"):
+        network_of(made, device, FreeSizes({"h": (3, 20)}))
+    assert network_of(made, device, FreeSizes({"h": (4, 20)})).shape("y", {"h": 4})[2] == 1
+
+
 def test_what_a_search_finds_is_used_from_then_on(tmp_path: Path) -> None:
     """A record of all sizes for each program, which a later call without seconds takes."""
     made = model([node("MatMul", "x a", "h"), node("Relu", "h", "y")], {"x": ("n", 12)}, {"a": normal(12, 20)})

@@ -118,6 +118,30 @@ def test_what_is_no_program_is_a_type_error(call: str, db: str) -> None:
                 asked(two)
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ss.build("matmul", np.int64(3)), "a target is a text, as 'cpu', or an `ss.Target`, but .* type int64"),
+        (lambda: ss.Target(["cpu"]), "a target is a text, .* type list"),
+        (lambda: ss.Target("cpu", threads="two"), "the number of threads is a whole number, but got 'two'"),
+        (lambda: ss.workload(None), "`workload` takes the name of a workload, but .* type NoneType"),
+        (lambda: ss.parse(b"text"), "`parse` takes the text of a script, but .* type bytes"),
+        (lambda: ss.load("matmul", db=3), "a database is named by a path or a URL, but .* type int"),
+        (lambda: ss.Database("own.db").get(3), "the id of a record is a text, but .* type int"),
+        (lambda: ss.Database("own.db").merge("text"), "a database takes records, but .* type str"),
+        (lambda: ss.Database("own.db").put_record({}), "a database takes records, but .* type dict"),
+        (lambda: ss.Database("own.db").best("matmul", 3), "a target is a text, .* type int"),
+    ],
+)
+def test_what_is_of_another_type_is_said(
+    call: Callable[[], Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is taken, and what was given."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
 def test_names_and_files_where_only_programs_are_known() -> None:
     """The text says where the program of a name is."""
     with pytest.raises(TypeError, match=r"`verify` takes .* but got 'matmul'; .* `ss.workload\(name\).func`"):

@@ -386,6 +386,34 @@ def test_who_has_a_file_open_that_is_salvaged_goes_on_in_the_new_one(path: Path)
         assert database.get(new.id) == new
 
 
+def test_a_database_that_is_removed_while_it_is_open_is_begun_anew(path: Path) -> None:
+    """What is stored afterwards is kept in a new file, and a note says so; nothing goes into a file without a name."""
+    with Database(path) as database:
+        database.put_record(make_record(1.0))
+        for one in path.parent.glob(path.name + "*"):
+            one.unlink()
+        later = make_record(2.0)
+        database.put_record(later)
+        assert [note for note in database.notes if "was removed while it was in use" in note]
+    with Database(path) as again:
+        assert list(again.every()) == [later]
+
+
+def test_a_database_in_the_place_of_which_another_one_came_is_left_alone(path: Path) -> None:
+    """It is named, and nothing is written into it."""
+    with Database(path) as database:
+        database.put_record(make_record(1.0))
+        for one in path.parent.glob(path.name + "*"):
+            one.unlink()
+        with sqlite3.connect(path) as other:
+            other.execute("CREATE TABLE mine (a)")
+        other.close()
+        with pytest.raises(StorageError, match="has no tables of stridesmith any more: another file has taken its"):
+            database.put_record(make_record(2.0))
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
+
+
 def test_a_salvage_waits_for_who_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is being written would be lost."""
     fill(path, 1)

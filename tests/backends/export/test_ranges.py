@@ -1,0 +1,124 @@
+"""Libraries whose calls have sizes: one function of C for all of a range, which checks them."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stridesmith.backends.devices import discover
+from stridesmith.errors import UsageError
+from stridesmith.ir.script.parser import parse
+from stridesmith.search.calling.kernel import Kernel, build
+from stridesmith.space.schedule import Schedule
+
+PRODUCT = """
+@T.prim_func
+def product(a: T.handle, B: T.Buffer((16, 24), "float32"), c: T.handle):
+    m = T.int64()
+    n = T.int64()
+    A = T.match_buffer(a, (m, n, 16), "float32")
+    C = T.match_buffer(c, (m, n * 2, 24), "float32")
+    T.assume(m <= 40 and n % 4 == 0 and n <= 12)
+    for i, h, j, k in T.grid(m, n * 2, 24, 16):
+        with T.block("C"):
+            vi, vh, vj, vk = T.axis.remap("SSSR", [i, h, j, k])
+            with T.init():
+                C[vi, vh, vj] = 0.0
+            C[vi, vh, vj] = C[vi, vh, vj] + A[vi, vh // 2, vk] * B[vk, vj]
+"""
+MAIN = """
+#include "product.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(void) {
+    for (int64_t m = 1; m <= 40; m += 13) {
+        float *a = malloc(PRODUCT_A_BYTES(m, 8)), *b = malloc(PRODUCT_B_BYTES), *c = malloc(product_bytes_C(m, 8));
+        for (int64_t k = 0; k < PRODUCT_A_BYTES(m, 8) / 4; k++) a[k] = (float)(k % 7);
+        for (int64_t k = 0; k < PRODUCT_B_BYTES / 4; k++) b[k] = (float)(k % 5);
+        int code = product(a, b, c, m, 8);
+        if (code) { printf("%s\\n", product_message(code)); return code; }
+        double sum = 0;
+        for (int64_t k = 0; k < m * 16 * 24; k++) sum += c[k];
+        printf("%.0f\\n", sum);
+    }
+    float x = 0;
+    printf("%s\\n", product_message(product(&x, &x, &x, 41, 8)));
+    return product(&x, &x, &x, 1, 6) == PRODUCT_BAD_SIZE ? 0 : 1;
+}
+"""
+
+
+def kernel() -> Kernel:
+    """Rows in parts of 4, of which the last is cut."""
+    schedule = Schedule(parse(PRODUCT))
+    i, *_ = schedule.get_loops("C")
+    outer, _ = schedule.split(i, [None, 4])
+    schedule.parallel(outer)
+    return build(schedule.func, discover("cpu", 2))
+
+
+def given(m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    a, b = (np.arange(m * n * 16) % 7).reshape(m, n, 16), (np.arange(16 * 24) % 5).reshape(16, 24)
+    return a.astype(np.float32), b.astype(np.float32)
+
+
+def test_a_function_takes_all_sizes_and_checks_them(tmp_path: Path) -> None:
+    """Results are those of the kernel at each size; one that is out of its range, or no multiple, is a code."""
+    made = kernel()
+    try:
+        made.export(tmp_path / "libproduct.so")
+    except UsageError:
+        raise
+    except Exception as error:  # there is no linker on this machine
+        pytest.skip(str(error))
+    library = ctypes.CDLL(str(tmp_path / "libproduct.so"))
+    library.product.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
+    library.product_message.restype = ctypes.c_char_p
+    for m, n in ((1, 4), (7, 8), (40, 12), (4, 4)):
+        a, b = given(m, n)
+        c = np.full((m, n * 2, 24), np.nan, np.float32)
+        assert library.product(a.ctypes.data, b.ctypes.data, c.ctypes.data, m, n) == 0
+        np.testing.assert_array_equal(c, made(a, b))
+        np.testing.assert_array_equal(c, a.repeat(2, axis=1) @ b)
+    for m, n in ((0, 4), (-1, 4), (41, 4), (4, 0), (4, 6), (4, 16)):
+        code = library.product(a.ctypes.data, b.ctypes.data, c.ctypes.data, m, n)
+        assert library.product_message(code) == b"a size is none of those that the library was made for"
+    assert library.product(None, b.ctypes.data, c.ctypes.data, 4, 4) == 2
+
+
+def test_the_header_tells_shapes_by_sizes(tmp_path: Path) -> None:
+    """Parameters, what they may be, shapes, and how many bytes arrays have."""
+    kernel().export(tmp_path / "product.c", "c")
+    header = (tmp_path / "product.h").read_text()
+    assert "int product(const float *A, const float *B, float *C, int64_t m, int64_t n);" in header
+    assert "A: in  float32 [m][n][16]" in header and "n: in  int64, a size of arrays, 4..12:4" in header
+    assert "C: out float32 [m][n * 2][24]" in header
+    assert "int64_t product_bytes_A(int64_t m, int64_t n);" in header and "int64_t product_bytes_B(void);" in header
+    assert "PRODUCT_BAD_SIZE = 4" in header and "#define PRODUCT_A_BYTES(m, n) " in header
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_program_of_c_calls_it_at_many_sizes(tmp_path: Path) -> None:
+    """With macros and functions for the bytes, compiled with all warnings."""
+    kernel().export(tmp_path / "product.c", "c")
+    (tmp_path / "main.c").write_text(MAIN)
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["cc", *flags, "main.c", "product.c", "-o", "main", "-lm", "-lpthread"], cwd=tmp_path, check=True)
+    done = subprocess.run(["./main"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    sums = [f"{float(2 * (a.astype(np.float64) @ b).sum()):.0f}" for a, b in (given(m, 8) for m in (1, 14, 27, 40))]
+    assert done.stdout.split("\n") == [*sums, "a size is none of those that the library was made for", ""]
+
+
+def test_what_ranges_do_not_tell_is_refused(tmp_path: Path) -> None:
+    """A wheel, and sizes that are compared with each other."""
+    with pytest.raises(UsageError, match="a wheel has kernels of one shape"):
+        kernel().export(tmp_path / "made/", "wheel")
+    compared = build(parse(PRODUCT.replace("n % 4 == 0", "n % 4 == 0 and n < m")), discover("cpu", 1))
+    with pytest.raises(UsageError, match="`product` assumes more of its sizes than a range for each"):
+        compared.export(tmp_path / "product.c", "c")
