@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
