@@ -83,10 +83,10 @@ def _bytes_text(function: Function, symbol: str, argument: Argument) -> str:
     lines: list[str] = []
     values: dict[str, str] = {}
     for number, size in enumerate(given):
-        kind = memory_type(size.dtype)
-        values[size.name] = f"%n{number}"
-        lines.append(f"  %n{number} = {'add i64 0,' if kind == 'i64' else f'sext {kind}'} %a{number}"
-                     + ("" if kind == "i64" else " to i64"))  # fmt: skip
+        kind, values[size.name] = memory_type(size.dtype), f"%a{number}"
+        if kind != "i64":
+            values[size.name] = f"%n{number}"
+            lines.append(f"  %n{number} = sext {kind} %a{number} to i64")
     found = in_llvm(bytes_of(function, argument), values, lines)
     kinds = ", ".join(f"{_passed(size)} %a{number}" for number, size in enumerate(given))
     return "\n".join([f"define i64 @{symbol}({kinds}) nounwind {{", *lines, f"  ret i64 {found}", "}"])

@@ -134,9 +134,7 @@ def _from_heads(p: Parts, y: str, shape: Sequence[int]) -> None:
     p.add("Reshape", [together, p.constant(list(shape), "int64")], 0)
 
 
-def _attended(
-    p: Parts, operands: tuple[str, str, str], size: int, masks: Sequence[int | str], like: int = 0
-) -> str:  # fmt: skip
+def _attended(p: Parts, operands: tuple[str, str, str], size: int, masks: Sequence[int | str], like: int = 0) -> str:
     q, k, v = operands
     scale = float(p.attribute("scale", 0.0)) or 1 / sqrt(size)
     scores = p.add("Mul", [p.add("MatMul", [q, p.add("Transpose", [k], perm=[0, 1, 3, 2])]), p.number(scale, like)])
