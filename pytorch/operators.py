@@ -7,9 +7,8 @@ tells shapes to whoever traces.  It takes and gives contiguous tensors, each res
 from __future__ import annotations
 
 import itertools
-import operator as by_name
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
-from ..ir.expr import Binary, Const, Extent, Var
+from ..ir.expr import Expr
+from ..ir.layout.index_text import evaluate
 
 if TYPE_CHECKING:
     from ..models.ranges.model import RangedModel
@@ -33,8 +33,6 @@ _LIBRARY = torch.library.Library("stridesmith", "FRAGMENT")
 """It lives as long as the process: an operator that is defined stays."""
 
 _NUMBERS = itertools.count()
-
-BY_SIGN = {"+": by_name.add, "-": by_name.sub, "*": by_name.mul, "//": by_name.floordiv}
 
 SMALL_BYTES = 1 << 15
 """Of results that NumPy makes."""
@@ -152,19 +150,14 @@ class SizedCaller:
         """Results without contents, of shapes that follow from sizes, which may be symbols."""
         sizes = dict(zip(self.model.ranges, given, strict=False))
         results = tuple(
-            torch.empty([_at(extent, sizes) for extent in t.extents], dtype=dtype_of(t.dtype), device="cpu")
+            torch.empty(
+                [evaluate(e, sizes) if isinstance(e, Expr) else e for e in t.extents],
+                dtype=dtype_of(t.dtype),
+                device="cpu",
+            )
             for t in self.gives
         )
         return results[0] if len(results) == 1 else results
-
-
-def _at(extent: Extent, sizes: Mapping[str, Any]) -> Any:
-    """An extent where sizes are these numbers, or symbols."""
-    if isinstance(extent, Var):
-        return sizes[extent.name]
-    if isinstance(extent, Binary):
-        return BY_SIGN[extent.op](_at(extent.a, sizes), _at(extent.b, sizes))
-    return int(extent.value) if isinstance(extent, Const) else extent
 
 
 def for_part(caller: Caller | SizedCaller) -> Operator:
