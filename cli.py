@@ -19,6 +19,7 @@ from .commands.ending import ended, wants_json
 from .commands.output import FORMATS, Output
 from .errors import UsageError, did_you_mean
 from .invocation import COMMAND
+from .numerals import whole
 from .search.tuning.clock import process_start
 from .search.tuning.interruption import heard
 from .version import __version__
@@ -124,8 +125,8 @@ class Count(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
+            return super().convert(whole(value) if isinstance(value, str) else value, param, ctx)
+        except (click.BadParameter, TypeError):
             ends = f"from {self.min} to {self.max}" if self.max is not None else f"of at least {self.min}"
             raise UsageError(f"{_option(param)} takes a whole number {ends}, but got {value!r}") from None
 

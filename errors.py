@@ -213,9 +213,9 @@ class InternalError(StridesmithError):
     """What one part of the package tells another, which catches it; one that reaches a user is a bug."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean 'x'?)"` for the nearest of `known`, else an empty text."""
-    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """`" (did you mean 'x'?)"` for the nearest of `known`, else an empty text; callers may give what is no name."""
+    near = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -1,6 +1,6 @@
 """Files that users name: what the system refuses is one paragraph, and what is read has an end.
 
-As `errors`, `forks`, `invocation` and `version`, a module at the root that every package may use.
+As `errors`, `forks`, `invocation`, `numerals` and `version`, a module at the root that every package may use.
 """
 
 from __future__ import annotations

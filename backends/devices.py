@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from numbers import Integral
 
 from ..errors import DeviceMissing, UnknownTarget, UsageError, did_you_mean
 from ..invocation import COMMAND
 from ..ir.target import KINDS, Target
+from ..numerals import as_whole
 from .host import host_cpu
 
 
@@ -26,7 +26,7 @@ def discover(text: str, threads: int | None = None) -> Target:
         raise TypeError(
             f"a target is a text, as 'cpu', or an `ss.Target`, but got something of type {type(text).__name__}"
         )
-    if threads is not None and not isinstance(threads, Integral):
+    if threads is not None and as_whole(threads) is None:
         raise TypeError(f"target `{text}`: the number of threads is a whole number, but got {threads!r}")
     kind, _, rest = text.strip().partition(":")
     kind = kind.lower()

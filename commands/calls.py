@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import UsageError, named
+from ..numerals import seed_of, time_limit, truth
 from .live import watching
 from .progress import State
 
@@ -95,7 +96,7 @@ def tune(
     options = {name: value for name, value in named.items() if value is not None}
     has_limit = not (trials is None and seconds is None and stop_at is None)
     state = State("", limit_trials=trials if has_limit else DEFAULT_TRIALS, limit_seconds=seconds, started=begun)
-    state.title = f"tuning {_shown(work)} for {target if isinstance(target, str) else target.kind}"
+    state.title = f"tuning {_shown(work)} for {getattr(target, 'kind', target)}"
     with watching(progress, state, emit) as told:
         return run(
             work, target, emit=told, generate=generate, rules=rules, schedules=schedules, start=begun, resume=resume,
@@ -187,18 +188,20 @@ def compile(
     """
     from ..search.tasks.device import Device
 
-    begun = time.monotonic()
+    begun, limit, seed, winograd = time.monotonic(), time_limit(seconds), seed_of(seed), truth("winograd", winograd)
     if ranges is not None:
         from ..models.ranges import api, tuning
 
         if (precision, fallback) != ("float32", "reference"):
             raise UsageError("a model of free sizes is compiled in float32, with programs for all of its operators")
+        if address is not None or not winograd:
+            raise UsageError("`address` and `winograd` are no options of a model of free sizes; leave them out")
         device = Device.here(target, threads)
         free = api.network_of(source, device, api.FreeSizes(ranges, inputs or {}, values or {}))
-        if seconds:
-            state = State(f"tuning {_shown(source)} for {target}", limit_seconds=seconds, started=begun)
+        if limit:
+            state = State(f"tuning {_shown(source)} for {target}", limit_seconds=limit, started=begun)
             with watching(progress, state, emit) as told:
-                tuning.tune_network(free, device, seconds, db=db, seed=seed, emit=told)
+                tuning.tune_network(free, device, limit, db=db, seed=seed, emit=told)
         return api.compiled(free, device, db)
     from ..models.api import Reading, compiled, read_as
     from ..models.inputs import Given
@@ -206,11 +209,11 @@ def compile(
 
     how = Reading(Given(inputs or {}, values or {}), winograd, precision, fallback)
     device = Device.here(target, threads)
-    if not seconds:
+    if not limit:
         return compiled(read_as(source, device, how, db), device, db)
     from .models import ModelState
 
-    state = ModelState(f"tuning {_shown(source)} for {target}", limit_seconds=seconds, started=begun)
+    state = ModelState(f"tuning {_shown(source)} for {target}", limit_seconds=limit, started=begun)
     with watching(progress, state, emit) as told:
         network = read_as(source, device, how, db, tuning=True)
-        return tune_network(network, device, seconds, db=db, seed=seed, address=address, start=begun, emit=told).model
+        return tune_network(network, device, limit, db=db, seed=seed, address=address, start=begun, emit=told).model

@@ -28,6 +28,8 @@ def watching(progress: bool | None, state: State, emit: Emit | None) -> Abstract
     """
     if progress not in (None, True, False):
         raise UsageError(f"`progress` is True, False, or None for where somebody looks, but got {progress!r}")
+    if emit is not None and not callable(emit):
+        raise UsageError(f"`emit` is a function that is called with each event, but got {emit!r}")
     display = _display() if progress is not False else None
     if display is not None:
         return _in_notebook(Chart(state, display), emit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ScriptProblem, UsageError, did_you_mean
 from ..files import reason, small_text
 from ..invocation import COMMAND
+from ..numerals import count, real, whole
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device, names_recording
 from ..search.tasks.interface import pairs
@@ -53,7 +53,7 @@ class SearchOptions(Options):
 
 def duration(text: str) -> float:
     """Seconds of a time that is written as ``90``, ``90s``, ``1.5m``, ``1m30s`` or ``2h``.  Raises UsageError."""
-    number = r"\d+(?:\.\d*)?|\.\d+"
+    number = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
     found = re.fullmatch(
         rf"\s*(?:({number})h)?\s*(?:({number})m(?:in)?)?\s*(?:({number})s?)?\s*", text.lower()
     )  # fmt: skip
@@ -66,10 +66,9 @@ def duration(text: str) -> float:
 
 def share(text: str) -> float:
     """A share above 0 and at most 1, written as ``0.9`` or ``90%``.  Raises UsageError."""
-    with contextlib.suppress(ValueError):
-        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-        if 0 < value <= 1:
-            return value
+    value = real(text.strip().removesuffix("%"))
+    if value is not None and 0 < (found := value / (100 if text.strip().endswith("%") else 1)) <= 1:
+        return found
     raise UsageError(f"--stop-at takes a share of the roofline, above 0 and at most 1, as 0.9 or 90%, but got {text!r}")
 
 
@@ -226,7 +225,8 @@ def extents_of(text: str) -> list[int | str]:
         whole = given.strip().isidentifier() and (is_shape or "," in text)
         for part in map(str.strip, [given] if whole else given.split("x")):
             if part or not is_shape:
-                found.append(int(part) if part.isdecimal() and len(part) < 10 else part)
+                extent = count(part) if len(part) < 10 else None
+                found.append(part if extent is None else extent)
     return found
 
 
@@ -252,8 +252,8 @@ def inputs_of(texts: Iterable[str]) -> Given:
         parts = extents_of(given)
         numbers = [part for part in parts if isinstance(part, int)]
         if equals and name and numbers == parts:
-            if given.strip().isdecimal():
-                either[name] = int(given)
+            if (number := count(given)) is not None:
+                either[name] = number
             else:
                 shapes[name] = tuple(numbers)
             continue
@@ -271,10 +271,8 @@ def number_of(text: str) -> bool | int | float | None:
     """A value as it is written; None for what is none."""
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return None
+    found = whole(text)
+    return real(text) if found is None else found
 
 
 def array_of(path: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sys
 import textwrap
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 FORMATS = ("rich", "plain", "json")
 UNLIMITED = 10_000  # characters, to ask what a table would need
 PLAIN_WIDTH = 120  # characters, where there is no terminal
+HALF_WRITTEN = re.compile(r"\\udc([89a-f][0-9a-f])")
+"""How `repr` writes a byte of a name that is not UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,20 @@ def cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without control characters other than newline and tab, so that no name can move the cursor."""
-    return "".join(c if c in "\n\t" or (ord(c) >= 32 and not 127 <= ord(c) < 160) else "?" for c in text)
+    """`text` without control characters other than newline and tab, so that no name can move the cursor.
+
+    A byte of a name that is not UTF-8, which Python has as half a character, is shown as ``\\xff``, also where `repr`
+    has written it.
+    """
+    return "".join(map(_printed, HALF_WRITTEN.sub(r"\\x\1", text)))
+
+
+def _printed(character: str) -> str:
+    number = ord(character)
+    if 0xDC80 <= number < 0xDD00:
+        return f"\\x{number - 0xDC00:02x}"
+    is_control = character not in "\n\t" and (number < 32 or 127 <= number < 160)
+    return "?" if is_control or 0xD800 <= number < 0xE000 else character
 
 
 def json_line(event: dict[str, Any]) -> str:

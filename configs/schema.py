@@ -30,8 +30,8 @@ class Budget(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     trials: Annotated[int, Field(ge=1, le=10**7)] | None = None
-    seconds: Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False, strict=False)] | None = None
-    stop_at: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=False)] | None = None
+    seconds: Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)] | None = None
+    stop_at: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     sampler: Name | None = None
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None

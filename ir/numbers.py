@@ -69,6 +69,13 @@ def is_passed_as(dtype: str, array: np.dtype[Any]) -> bool:
     return (base in BITS or base in HALF_BYTES) and array.name == base and not dtypes.is_packed(dtype)
 
 
+def masked(name: str, array: object) -> str:
+    """Why an array with a mask is refused, which nothing that computes here would see; empty for others."""
+    if type(array) is np.ndarray or not isinstance(array, np.ma.MaskedArray):
+        return ""
+    return f"`{name}` is a masked array, whose mask would be lost; `filled(value)` makes an array without one of it"
+
+
 def from_storage(dtype: str, data: Any) -> Any:
     """Values from what lies in memory."""
     base = dtypes.element(dtype)
@@ -102,13 +109,20 @@ def packed(data: Any) -> NDArray[np.uint8]:
 
 
 def bfloat16_values(bits: Any) -> Any:
-    """The float32 of equal value; `bits` are uint16."""
+    """The float32 of equal value; `bits` are uint16, or other whole numbers.  Raises TypeError for other types."""
+    if (kind := np.asarray(bits).dtype).kind not in "ui":
+        raise TypeError(f"the bits of bfloat16 numbers are uint16, but got {kind}")
     wide = np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)
     return wide.view(np.float32)[()] if wide.ndim else np.float32(np.atleast_1d(wide).view(np.float32)[0])
 
 
 def bfloat16_bits(data: Any) -> NDArray[np.uint16]:
-    """The nearest bfloat16 of float32 values, ties to even, as uint16; NaN stays NaN."""
+    """The nearest bfloat16 of float32 values, ties to even, as uint16; NaN stays NaN.
+
+    Raises TypeError for an array whose mask would be lost.
+    """
+    if told := masked("data", data):
+        raise TypeError(told)
     values = np.asarray(data, np.float32)
     bits = np.atleast_1d(values).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)

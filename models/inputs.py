@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import UsageError
+from ..ir.numbers import masked
+from ..numerals import as_whole
 
 Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
@@ -23,18 +25,47 @@ class Given:
     either: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a shape that is no sequence of whole numbers."""
-        for name, shape in self.shapes.items():
-            if isinstance(shape, str) or not all(isinstance(extent, SupportsIndex) for extent in shape):
-                named = [extent for extent in shape if isinstance(extent, str) and not isinstance(shape, str)]
-                more = f"; `{named[0]}` needs a range, as in ranges={{{named[0]!r}: (1, 64)}}" if named else ""
+        """Raise UsageError for shapes that are no sequences of whole numbers, and for what is not given by name."""
+        for name, shape in checked_shapes(self.shapes).items():
+            if named := [extent for extent in shape if isinstance(extent, str)]:
                 raise UsageError(
-                    f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {shape!r}{more}"
+                    f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {shape!r}; "
+                    f"`{named[0]}` needs a range, as in ranges={{{named[0]!r}: (1, 64)}}"
                 )
+        checked_values(self.values)
 
     @staticmethod
     def of(given: Given | Shapes | None) -> Given:
         """What is given, where shapes may stand alone."""
         if isinstance(given, Given):
             return given
-        return Given({name: tuple(shape) for name, shape in (given or {}).items()})
+        return Given({name: tuple(shape) for name, shape in checked_shapes(given or {}).items()})
+
+
+def checked_shapes(shapes: Mapping[str, Sequence[int | str]]) -> Mapping[str, Sequence[int | str]]:
+    """Shapes by the names of inputs, of whole numbers and names of sizes.  Raises UsageError."""
+    if not isinstance(shapes, Mapping):
+        raise UsageError(f"`inputs` has the shapes of inputs by name, as in {{'x': (1, 3)}}, but got {_short(shapes)}")
+    for name, shape in shapes.items():
+        is_shape = isinstance(shape, Sequence) and not isinstance(shape, str | bytes)
+        if not is_shape or any(as_whole(extent) is None and not isinstance(extent, str) for extent in shape):
+            raise UsageError(
+                f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {_short(shape)}"
+            )
+    return shapes
+
+
+def checked_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Values by the names of inputs.  Raises UsageError, also for an array whose mask would be lost."""
+    if not isinstance(values, Mapping):
+        raise UsageError(f"`values` has the values of inputs by name, as in {{'sr': 16000}}, but got {_short(values)}")
+    for name, value in values.items():
+        if told := masked(name, value):
+            raise UsageError(told)
+    return values
+
+
+def _short(value: object) -> str:
+    """A value of any kind, in few words."""
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else f"something of type {type(value).__name__}"

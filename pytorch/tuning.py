@@ -17,6 +17,7 @@ from ..errors import DeviceLost, Interrupted, StorageError, TemporaryError, Usag
 from ..ir.markup import table
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
+from ..numerals import seed_of, time_limit
 from .call import Left
 from .capture import Compiled, capture
 from .dynamo import CONTROL_FLOW, Options, divide, refuse_training
@@ -100,7 +101,7 @@ def tune(
     from ..models.tuning import tune_network
     from ..search.records.place import default_path
 
-    started = time.monotonic()
+    started, seconds, seed = time.monotonic(), time_limit(seconds), seed_of(seed)
     options = Options.of({"db": db, "threads": threads, "winograd": winograd, "largest": largest})
     networks, free, left = _networks(model, example, options, dynamic)
     if not networks and not free:

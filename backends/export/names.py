@@ -12,6 +12,8 @@ from .linker import STUBS
 
 def c_name(text: str) -> str:
     """A name of C from a file's name or a workload's.  Raises UsageError where nothing of it is left."""
+    if not isinstance(text, str):
+        raise UsageError(f"the name of a C library or function is a text, but got {text!r}")
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
     if not name:
         raise UsageError(f"{text!r} gives no name for a C library; use letters, digits and underscores")

@@ -17,6 +17,7 @@ from typing import Any
 from ...errors import DeviceMissing
 from ...invocation import COMMAND
 from ...ir.target import AVX512_BUILTINS, HOST_MEMORY, POCL, SUBGROUPS, THREAD_POOL, Target
+from ...numerals import count
 from .. import cpu_topology
 from . import calling_thread, drivers, processor_name
 from .images import image_limits, refusal
@@ -247,9 +248,9 @@ def _from_environment(text: str) -> Any:
 
 
 def _pick(items: Sequence[Any], text: str, what: str) -> list[Any]:
-    if text.isdigit():
-        if int(text) < len(items):
-            return [items[int(text)]]
+    if (number := count(text)) is not None:
+        if number < len(items):
+            return [items[number]]
     else:
         known = [_words(item) for item in items]
         exact = [item for item, words in zip(items, known, strict=True) if text.lower() in words[:2]]

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from .. import dtypes
 from ..expr import Buffer, Const, Var
 from ..layout.layout import Layout
-from ..numbers import boundary_dtype, held_shape, is_passed_as, numpy_dtype
+from ..numbers import boundary_dtype, held_shape, is_passed_as, masked, numpy_dtype
 from ..ranges import WrongSizes, fixed, values_of
 from ..script.programs import Program, func_of
 from ..stmt import PrimFunc, written_buffers
@@ -127,6 +127,8 @@ def _checked(param: Buffer, given: Any, written: bool) -> NDArray[Any]:
         given = np.asarray(given)
     if not isinstance(given, np.ndarray):
         raise InterpreterError(f"`{param.name}` must be a NumPy array, but got {type(given).__name__}")
+    if told := masked(param.name, given):
+        raise InterpreterError(told)
     shape = (*param.shape, *held_shape(param.dtype))
     if given.shape != shape:
         raise InterpreterError(f"`{param.name}` has shape {shape}, but the array has {given.shape}")

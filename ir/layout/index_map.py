@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, TypeVar
 
 from ...errors import ProgramError
+from ...numerals import as_whole
 from .. import dtypes
 from ..affine.wrapping import never_wraps
 from ..arith.intervals import Facts
@@ -133,6 +134,8 @@ class IndexMap:
         """The physical index expressions of a logical index."""
         if len(indices) != self.ndim:
             raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but got {len(indices)}")
+        if strange := [index for index in indices if isinstance(index, str)]:
+            raise IndexMapError(f"an index is a number or an expression, but got {strange[0]!r}")
         mapping = {v: as_expr(i) for v, i in zip(self.variables, indices, strict=True)}
         return tuple(substitute(e, mapping) for e in self.indices)
 
@@ -215,6 +218,8 @@ class IndexMap:
         return _is_reshape(self, tuple(shape), physical)
 
     def _check_shape(self, shape: Sequence[int]) -> None:
+        if any(type(extent) is not int and as_whole(extent) is None for extent in shape):
+            raise IndexMapError(f"a shape is a sequence of whole numbers, but got {shape!r}")
         if len(shape) != self.ndim:
             raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but got the shape {_show(shape)}")
         if any(extent < 1 for extent in shape):

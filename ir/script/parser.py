@@ -65,7 +65,7 @@ def parse(
         if isinstance(owner, ast.ClassDef):
             found.update({m.name: m for m in _methods(owner) if m.name not in found})
     if name not in found:
-        near = difflib.get_close_matches(name, found, 1)
+        near = difflib.get_close_matches(str(name), found, 1)
         hint = f" (did you mean `{near[0]}`?)" if near else ""
         raise ScriptError(f"no function `{name}`{hint}; the text has {_listed(found)}", 1, 1, "")
     return _convert(source, found[name], captured)

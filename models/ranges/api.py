@@ -11,7 +11,7 @@ from ...errors import ModelProblem, UsageError, did_you_mean
 from ...ir.size_ranges import Range
 from ...space.workloads.sizes import range_of
 from ..api import needing_onnx
-from ..inputs import Given
+from ..inputs import Given, checked_shapes, checked_values
 from ..network import Network
 from . import stored
 from .kernels import kernels_of, tasks_of
@@ -41,6 +41,16 @@ class FreeSizes:
     ranges: Mapping[str, Any]
     shapes: Shapes = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what is not given by name, and for shapes that are none."""
+        if not isinstance(self.ranges, Mapping):
+            raise UsageError(
+                f"`ranges` has the numbers that each size may be, by name, as in {{'n': (1, 64)}}, but got "
+                f"{self.ranges!r}"
+            )
+        checked_shapes(self.shapes)
+        checked_values(self.values)
 
     def numbers(self) -> dict[str, Range]:
         """The ranges.  Raises UsageError for what is none."""

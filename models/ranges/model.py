@@ -24,12 +24,13 @@ from ...backends.data import Array, pack
 from ...backends.executable import numpy_dtype
 from ...backends.llvm.chain import chain_code
 from ...backends.memory import zeros
-from ...errors import UsageError
 from ...forks import renewed_in_children
 from ...ir.deadline import look
-from ...ir.numbers import is_passed_as
 from ...ir.ranges import alone_in, values_of
 from ...ir.text import extents_text
+from ...numerals import as_whole, at_least_one
+from ...search.calling.arrays import checked, given_back, in_a_row, in_order, library_of, refuse_overlap
+from ...search.calling.timed import checked_seconds
 from ..run.memory import Span, best_fit
 from ..run.timing import random_arrays, seconds_of
 from .network import RangedNetwork, RangedOperator, RangedTensor, valued
@@ -100,11 +101,18 @@ class RangedModel:
         """
         names = self.network.outputs
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            arrays = _in_order(inputs[0], self.network.inputs, "input")
-            given = None if out is None else _in_order(out, names, "output")
-            return dict(zip(names, self._called(arrays, given), strict=True))
-        results = self._called(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
+            arrays = in_order(inputs[0], self.network.inputs, "input")
+            given = None if out is None else in_order(out, names, "output")
+            return dict(zip(names, self._in_kind(arrays, given), strict=True))
+        results = self._in_kind(inputs, None if out is None else in_a_row(out))
         return results[0] if len(results) == 1 else results
+
+    def _in_kind(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> tuple[Any, ...]:
+        """The outputs, without `out` as arrays of the library that the first input is of which is not NumPy's."""
+        results = self._called(inputs, out)
+        if out is not None or (library := library_of(inputs)) is None:
+            return results
+        return tuple(given_back(library, t.dtype, result) for t, result in zip(self.outputs, results, strict=True))
 
     def at(self, sizes: tuple[int, ...], inputs: Sequence[Any], out: Sequence[Any] | None = None) -> tuple[Array, ...]:
         """Run on `inputs` with the parameters, in the order of `ranges`, at these values, for callers that know them.
@@ -147,10 +155,10 @@ class RangedModel:
                 raise ValueError(f"`{tensor.name}` must have shape {shape}, but got {made.shape}")
             if not made.flags.writeable:
                 raise ValueError(f"`out` for `{tensor.name}` is read-only")
-            for other in (*inputs, *found):
-                if np.may_share_memory(made, other):
-                    raise ValueError(f"`{tensor.name}` is written and shares memory with another array")
             found.append(made)
+        names = (*self.network.outputs, *self.network.inputs)
+        named = list(zip(names, (*found, *inputs), strict=True))
+        refuse_overlap(named[: len(found)], named[len(found) :])
         return found
 
     # ---------------------------------------------------------------- what is the same for all sizes
@@ -221,12 +229,19 @@ class RangedModel:
                     raise ValueError(f"{where} must be {told}, but it is {size}")
         return {name: size for name, (size, _) in found.items()}
 
+    def _check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Raise ValueError unless every parameter has a value, which is in its range."""
+        if not isinstance(sizes, Mapping) or sizes.keys() != self.ranges.keys():
+            taken = ", ".join(f"{name!r}: {numbers.low}" for name, numbers in self.ranges.items())
+            raise ValueError(f"the sizes of the model are given by name, as in {{{taken}}}, but got {sizes!r}")
+        for name, number in sizes.items():
+            if as_whole(number) is None or number not in self.ranges[name]:
+                raise ValueError(f"{name} = {number!r}, but the model takes {name} = {self.ranges[name]}")
+
     def _told(self, shapes: Shapes, numbers: Sequence[int]) -> dict[str, int]:
         """Values of the parameters that a caller knows.  Raises ValueError where shapes are not those that follow."""
         sizes = dict(zip(self.ranges, numbers, strict=True))
-        for name, number in sizes.items():
-            if number not in self.ranges[name]:
-                raise ValueError(f"{name} = {number}, but the model takes {name} = {self.ranges[name]}")
+        self._check_sizes(sizes)
         for name, shape in shapes.items():
             if shape != (wanted := self.network.shape(name, sizes)):
                 raise ValueError(f"`{name}` must have shape {wanted}, but got {shape}")
@@ -303,7 +318,11 @@ class RangedModel:
     # ---------------------------------------------------------------- times
 
     def random_inputs(self, sizes: Mapping[str, int], seed: int = 0) -> tuple[Array, ...]:
-        """Arrays of these sizes that the model can run on, as those of `Model.random_inputs`."""
+        """Arrays of these sizes that the model can run on, as those of `Model.random_inputs`.
+
+        Raises ValueError for sizes that the model does not take.
+        """
+        self._check_sizes(sizes)
         shapes = (self.network.shape(tensor.name, sizes) for tensor in self.inputs)
         return random_arrays(
             ((shape, numpy_dtype(t.dtype)) for shape, t in zip(shapes, self.inputs, strict=True)), seed
@@ -311,13 +330,13 @@ class RangedModel:
 
     def measure(self, sizes: Mapping[str, int], seconds: float = 1.0) -> list[float]:
         """Seconds of whole runs at these sizes, as those of `Model.measure`.  Raises ValueError for wrong ones."""
-        given = self.random_inputs(sizes)
+        seconds, given = checked_seconds(seconds), self.random_inputs(sizes)
         out = self._called(given, None)
         return seconds_of(lambda: self(*given, out=out), self.target, seconds)
 
     def profile(self, sizes: Mapping[str, int], runs: int = 20) -> dict[str, float]:
         """Seconds of each operator inside of whole runs at these sizes, as those of `Model.profile`."""
-        given = self.random_inputs(sizes)
+        runs, given = at_least_one("runs", runs), self.random_inputs(sizes)
         self._called(given, None)
         plan = self._plans[None, tuple(array.shape for array in given)]
         named = [node.name for node in self.network.nodes if node.func is not None]
@@ -353,21 +372,4 @@ def _checked(tensor: RangedTensor, array: Any) -> Array:
     """An array of the caller.  Raises TypeError or ValueError for one that is no such array."""
     if isinstance(array, np.generic):
         array = np.asarray(array)
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"`{tensor.name}` must be a NumPy array, but got {type(array).__name__}")
-    dtype = numpy_dtype(tensor.dtype)
-    if is_passed_as(tensor.dtype, array.dtype):
-        return _checked(tensor, array.view(dtype))
-    if array.dtype != dtype:
-        raise TypeError(f"`{tensor.name}` must have dtype {dtype}, but got {array.dtype}")
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        raise ValueError(f"`{tensor.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
-    return array.view(np.ndarray)
-
-
-def _in_order(given: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
-    if unknown := [name for name in given if name not in names]:
-        raise UsageError(f"the model has no {what} {unknown[0]!r}; there are {', '.join(names)}")
-    if missing := [name for name in names if name not in given]:
-        raise UsageError(f"the model lacks the {what} {', '.join(map(repr, missing))}")
-    return [given[name] for name in names]
+    return checked(tensor.name, tensor.dtype, None, array).view(np.ndarray)

@@ -20,12 +20,16 @@ from ...backends.data import Array, pack, unpack
 from ...backends.executable import numpy_dtype
 from ...backends.kernel import load_chain
 from ...backends.llvm.python_call import Expected, held
-from ...errors import UsageError, did_you_mean
+from ...errors import UsageError
 from ...forks import renewed_in_children
 from ...ir.deadline import look
 from ...ir.dtypes import SCALAR_TYPES
 from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES, is_passed_as
+from ...numerals import at_least_one
+from ...search.calling.arrays import given_back, in_a_row, in_order, library_of, taken
+from ...search.calling.timed import checked_seconds
+from ...search.tasks.device import Device
 from ..evaluate import as_bits, chosen, cut, looked_up, repeated
 from ..fallback import run_foreign
 from ..network import CARRIED, Branches, Called, Cut, Foreign, Lookup, Loop, Network, Operator, Tensor, problems
@@ -113,11 +117,19 @@ class Model:
                     results = self._ended(results)
                 return results[0] if len(results) == 1 else results
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            arrays = _in_order(inputs[0], self.network.inputs, "input")
-            given = None if out is None else _in_order(out, self.network.outputs, "output")
-            return dict(zip(self.network.outputs, self._run(arrays, given), strict=True))
-        results = self._run(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
-        return results[0] if len(results) == 1 else results
+            arrays = in_order(inputs[0], self.network.inputs, "input")
+            given = None if out is None else in_order(out, self.network.outputs, "output")
+            return dict(zip(self.network.outputs, self._in_kind(arrays, given), strict=True))
+        found = self._in_kind(inputs, None if out is None else in_a_row(out))
+        return found[0] if len(found) == 1 else found
+
+    def _in_kind(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
+        """The outputs, without `out` as arrays of the library that the first input is of which is not NumPy's."""
+        results: Sequence[Any] = self._run(inputs, out)
+        if out is not None or (library := library_of(inputs)) is None:
+            return results
+        kinds = [tensor.told or tensor.dtype for tensor in self.outputs]
+        return tuple(given_back(library, kind, result) for kind, result in zip(kinds, results, strict=True))
 
     @property
     def direct(self) -> Callable[..., bool] | None:
@@ -191,7 +203,7 @@ class Model:
         Operators that only say where tensors lie inside of others take none.
         Without `inputs` the model runs on small random numbers.  Raises OutOfTime after a deadline (`ir.deadline`).
         """
-        given = self.random_inputs() if inputs is None else tuple(inputs)
+        runs, given = at_least_one("runs", runs), self._example(inputs)
         out = self._run(given, None)
         found: list[list[float]] = []
         settle = settler(self.target)
@@ -226,9 +238,17 @@ class Model:
         Each begins when every thread has a core of its own (`backends.cores`).  After a deadline (`ir.deadline`) one
         is enough, and none warms up.
         """
-        given = self.random_inputs() if inputs is None else tuple(inputs)
+        seconds, given = checked_seconds(seconds), self._example(inputs)
         out = self._run(given, None)
         return seconds_of(lambda: self(*given, out=out), self.target, seconds)
+
+    def _example(self, inputs: Sequence[Array] | None) -> tuple[Array, ...]:
+        """What is measured on.  Raises TypeError for an array alone, which is no list of inputs."""
+        if inputs is None:
+            return self.random_inputs()
+        if not isinstance(inputs, list | tuple):
+            raise TypeError(f"`inputs` is a list of arrays, one for each input, but got {type(inputs).__name__}")
+        return tuple(inputs)
 
     def export(
         self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
@@ -240,7 +260,8 @@ class Model:
         from ...backends.export.formats import export, name_of
         from .exporting import library_of
 
-        called, target = name or name_of(path, format, self.network.name or "model"), target or self.target
+        called = name or name_of(path, format, self.network.name or "model")
+        target = self.target if target is None else Device.here(target)
         planned = plan(self.network, self.kernels, self.target, in_place=False)
         return export(library_of(self.network, self.kernels, planned, called, target), path, format)
 
@@ -347,23 +368,22 @@ class _Expected:
                 return array
         if isinstance(array, np.generic) and flags == _READABLE:  # what NumPy makes of arrays without dimensions
             array = np.asarray(array)
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
+        found = taken(self.name, self.told, array)
         if (
             self.native
-            and array.dtype != self.dtype
-            and (array.dtype.name == self.told if self.told in CARRIED else is_passed_as(self.told, array.dtype))
+            and found.dtype != self.dtype
+            and (found.dtype.name == self.told if self.told in CARRIED else is_passed_as(self.told, found.dtype))
         ):
-            return self.checked(array.view(self.dtype), flags)
-        if array.dtype != self.dtype:
-            raise TypeError(f"`{self.name}` must have dtype {self.dtype}, but got {array.dtype}")
-        if array.shape != self.shape:
-            raise ValueError(f"`{self.name}` must have shape {self.shape}, but got {array.shape}")
-        if not (array.flags.c_contiguous and array.flags.aligned):
+            return self.checked(found.view(self.dtype), flags)
+        if found.dtype != self.dtype:
+            raise TypeError(f"`{self.name}` must have dtype {self.dtype}, but got {found.dtype}")
+        if found.shape != self.shape:
+            raise ValueError(f"`{self.name}` must have shape {self.shape}, but got {found.shape}")
+        if not (found.flags.c_contiguous and found.flags.aligned):
             raise ValueError(f"`{self.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
-        if flags == _WRITABLE and not array.flags.writeable:
+        if flags == _WRITABLE and not found.flags.writeable:
             raise ValueError(f"`out` for `{self.name}` is read-only")
-        return array.view(np.ndarray)
+        return found.view(np.ndarray)
 
 
 class _Moves:
@@ -444,13 +464,3 @@ def _native(chain: Chain, first: int, last: int) -> Callable[[list[float] | None
             profile.extend(chain.profile(first, last))
 
     return run
-
-
-def _in_order(given: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
-    for name in given:
-        if name not in names:
-            hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
-            raise UsageError(f"the model has no {what} {name!r}{hint}")
-    if missing := [name for name in names if name not in given]:
-        raise UsageError(f"the model lacks the {what} {', '.join(map(repr, missing))}")
-    return [given[name] for name in names]

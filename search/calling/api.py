@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError, did_you_mean
 from ...ir.script.programs import Program
+from ...numerals import truth
 from ..records.record import Record
 from ..tuning.settings import TuneSettings, settings
 from .kernel import Kernel, Wanted, build, found_in, load
@@ -55,6 +56,8 @@ def tune(
         if generate is not None:
             raise UsageError("tune() takes rules for its own generator, or another generator, but not both")
         generate = partial(from_rules, rules=rule_list(rules))
+    if generate is not None and not callable(generate):
+        raise TypeError(f"`generate` is a function, as `ss.generate` is, but got {generate!r}")
 
     unknown = [name for name in options if name not in TuneSettings.model_fields]
     if unknown:
@@ -124,6 +127,7 @@ def replay(
     from ..records.database import Database
     from .replay import replay as run
 
+    truth("any_device", any_device)
     if isinstance(work, Record) and db is None:
         return run(work, any_device=any_device)
     with Database(db) as database:
@@ -135,4 +139,4 @@ def lower(func: Program, target: str | Target = "cpu", *, strict: bool = False) 
     """`func` as the code generators see it: loops, flat buffers, no blocks; what it is and `strict` as in `build`."""
     from ...backends.lower import lower as run
 
-    return run(scheduled(func, "lower"), device_for(func, target), strict)
+    return run(scheduled(func, "lower"), device_for(func, target), truth("strict", strict))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +25,11 @@ from ...ir.analysis import count_flops
 from ...ir.layout.layout import Layout
 from ...ir.markup import table
 from ...ir.numbers import BITS, HALF_BYTES
-from ...ir.ranges import Values, alone_in, fixed, valued, values_of
+from ...ir.ranges import Values, WrongSizes, alone_in, fixed, valued, values_of
 from ...ir.script.programs import Program
 from ...ir.size_ranges import ranges_of, tell_all
 from ...ir.text import extents_text
+from ...numerals import as_whole, truth
 from ...space.interface import PACKED_AHEAD
 from ...space.schedule import Schedule
 from ...space.workloads.taking import func_of as function
@@ -37,9 +37,9 @@ from ..records.database import Database
 from ..records.record import Record
 from ..tasks.command_line import options_of
 from ..tasks.device import Device
-from ..tasks.interface import breach, interface_of
+from ..tasks.interface import breach, chosen_by, interface_of
 from ..tasks.task import Task
-from .arrays import checked, refuse_overlap, scalar
+from .arrays import checked, given_back, in_a_row, library_of, refuse_overlap, scalar
 from .call_memory import Numbered, memory_of
 from .near import no_record
 from .subject import device_for, record_or_work, scheduled
@@ -128,7 +128,7 @@ def from_record(record: Record, target: Target | None = None) -> Kernel:
 def build(
     func: Program,
     target: str | Target = "cpu",
-    interface: Mapping[str, str] | None = None,
+    interface: str | Mapping[str, str] | None = None,
     *,
     strict: bool = False,
     given: PrimFunc | None = None,
@@ -147,16 +147,18 @@ def build(
     from ...backends.lower import lower
     from ..workers.programs import program
 
-    device = device_for(func, target)
+    device, strict = device_for(func, target), truth("strict", strict)
     if isinstance(func, Record):
         given, interface = given or program(func.script), interface or dict(func.interface)
     start = given or (function(func.subject, "build") if isinstance(func, Schedule) else None)
     func = scheduled(func, "build")
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
+    arguments = arguments_of(func)
+    layouts = chosen_by(func.name, [a.name for a in arguments], [a.name for a in arguments if a.is_output], interface)
     if func.stated:
-        return RangedKernel(executable, func, interface or {}, given=start or func, strict=strict)
+        return RangedKernel(executable, func, layouts, given=start or func, strict=strict)
     own = () if given is None else arguments_of(given)
-    kernel = Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
+    kernel = Kernel(executable, arguments, layouts, program=(func, strict), written=own)
     kernel.given = start or func
     return kernel
 
@@ -233,8 +235,7 @@ class Kernel:
         if len(inputs) != len(self._inputs):
             names = ", ".join(argument.name for _, argument in self._inputs)
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
-        others = (value for value in inputs if not isinstance(value, np.ndarray | np.generic))
-        source = next((value for value in others if hasattr(value, "__dlpack__")), None)
+        library = library_of(inputs)
         inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
         returned = outputs if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
@@ -245,8 +246,8 @@ class Kernel:
                 self._memory.give(index, pack(argument, array) if self._packs(argument) else array)
             self._memory.run([(index, array) for (index, _), array in zip(self._outputs, outputs, strict=True)])
         if out is None:
-            kinds = [argument for _, argument in self._outputs]
-            returned = [_like(source, argument, array) for argument, array in zip(kinds, outputs, strict=True)]
+            kinds = [argument.dtype for _, argument in self._outputs]
+            returned = [given_back(library, dtype, array) for dtype, array in zip(kinds, outputs, strict=True)]
         return returned[0] if len(returned) == 1 else tuple(returned)
 
     @property
@@ -346,21 +347,20 @@ class Kernel:
         if self._program is None:
             raise UsageError("this kernel was not built from a program, so that there is nothing to export")
         func, strict = self._program
-        called, target = name or name_of(path, format, func.name), target or self._executable.target
+        called = name or name_of(path, format, func.name)
+        target = self._executable.target if target is None else Device.here(target)
         arguments = Arguments(self.signature, self.interface, self._packed)
         return export(library_of(func, target, called, arguments, strict=strict, about=self.about), path, format)
 
     def to_physical(self, name: str, array: Array) -> Array:
         """A logical array in the layout that argument `name` has in memory."""
         argument = self._argument(name)
-        checked(argument, argument.logical_shape, array)
-        return pack(argument, array)
+        return pack(argument, checked(name, argument.dtype, argument.logical_shape, array))
 
     def to_logical(self, name: str, array: Array) -> Array:
         """The inverse of `to_physical`; padding is dropped."""
         argument = self._argument(name)
-        checked(argument, argument.physical_shape, array)
-        return np.ascontiguousarray(unpack(argument, array))
+        return np.ascontiguousarray(unpack(argument, checked(name, argument.dtype, argument.physical_shape, array)))
 
     def _argument(self, name: str) -> Argument:
         found = {argument.name: argument for argument in self.signature}
@@ -396,12 +396,12 @@ class Kernel:
 
     def _fitting(self, argument: Argument, value: object) -> Array:
         """`value` as an array.  Raises UsageError unless it has the shape and type of the argument."""
-        return checked(argument, self._shape(argument), value)
+        return checked(argument.name, argument.dtype, self._shape(argument), value)
 
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
             return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
-        given: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
+        given = list(in_a_row(out))
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
         for number, (_, argument) in enumerate(self._outputs):
@@ -502,6 +502,8 @@ class RangedKernel(Kernel):
         if unknown or missing:
             known = ", ".join(v.name for v in self._func.integers)
             raise UsageError(f"`{self._func.name}` has the integers {known}, but got {', '.join(sizes) or 'none'}")
+        if strange := [name for name, value in sizes.items() if as_whole(value) is None]:
+            raise WrongSizes(f"`{strange[0]}` is a whole number, but got {sizes[strange[0]]!r}")
         shapes = {b.name: tuple(valued(e, values) for e in b.extents) for b in self._func.buffers}
         return self._of(values_of(self._func, shapes, sizes))
 
@@ -564,7 +566,8 @@ class RangedKernel(Kernel):
 
     def _fitting(self, argument: Argument, value: object) -> Array:
         """Of extents `values_of` says what is wrong; what has a layout has one shape."""
-        return checked(argument, None if argument.layout.is_plain else self._shape(argument), value)
+        shape = None if argument.layout.is_plain else self._shape(argument)
+        return checked(argument.name, argument.dtype, shape, value)
 
     def pack(self, **constants: Array) -> Kernel:
         """A kernel with these inputs, of extents that are numbers, packed once and for all."""
@@ -585,15 +588,3 @@ class RangedKernel(Kernel):
             name = self._func.name
             raise UsageError(f"`{name}` assumes more of its sizes than a range for each, which C would not check")
         return super().export(path, format, name=name, target=target)
-
-
-def _like(source: Any, argument: Argument, result: Array) -> Any:
-    """A result as an array of the library that `source` is of, in the same memory; NumPy's where that takes none."""
-    if source is None:
-        return result
-    space = getattr(source, "__array_namespace__", None)
-    library = space() if space is not None else sys.modules.get(type(source).__module__.partition(".")[0])
-    if library is None or not hasattr(library, "from_dlpack"):
-        return result
-    made = library.from_dlpack(result)
-    return made.view(library.bfloat16) if argument.dtype == "bfloat16" and hasattr(library, "bfloat16") else made

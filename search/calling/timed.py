@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ...backends.host_load import look, too_many
 from ...backends.timing import measure
 from ...errors import UsageError
 from ...ir import dtypes
+from ...numerals import as_real
 
 if TYPE_CHECKING:
     from ...backends.artifact import Argument
@@ -76,9 +76,10 @@ def bound(executable: Executable, values: Sequence[Array | None], signature: Seq
 
 def checked_seconds(seconds: float) -> float:
     """How long to measure.  Raises UsageError for what is no number above 0."""
-    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 < seconds < math.inf:
+    number = as_real(seconds)
+    if number is None or not 0 < number < math.inf:
         raise UsageError(f"`seconds` is how long to measure, a number above 0, but got {seconds!r}")
-    return float(seconds)
+    return number
 
 
 def time_of(made: Bound, seconds: float, flops: int = 0, threads: int = 1) -> Timing:

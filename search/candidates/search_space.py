@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...numerals import count
+
 if TYPE_CHECKING:
     from ...space.design.sketch import Sketch
     from ...space.design.space import Space
@@ -147,8 +149,8 @@ class SearchSpace:
         """A possible candidate that is not among `seen`, or None when none was found."""
         known = set(seen)
         for number in rng.permutation(self.open).tolist():
-            for count in (FEW, ENUMERATE):
-                for row in self.draw(rng, number, count).tolist():
+            for size in (FEW, ENUMERATE):
+                for row in self.draw(rng, number, size).tolist():
                     if (number, *row) not in known:
                         return (number, *row)
         return None
@@ -208,5 +210,5 @@ def alternative(labels: Sequence[str], value: str) -> int | None:
     """The position of a value given as a label, or as ``#`` and the position; None where there is no such one."""
     if value in labels:
         return list(labels).index(value)
-    number = value.removeprefix("#")
-    return int(number) if number != value and number.isdecimal() and int(number) < len(labels) else None
+    number = count(value[1:]) if value.startswith("#") else None
+    return number if number is not None and number < len(labels) else None

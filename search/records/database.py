@@ -22,7 +22,7 @@ from ..tasks.interface import interface_key
 from ..tasks.task import RECORDED_DEVICE
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
-from .place import default_path
+from .place import url_of
 from .record import Record, marked, printable
 from .rows import RACED_FIRST, device_id, dump, is_program, joined, record_of, upsert
 from .run_facts import RunFacts, from_text
@@ -70,9 +70,7 @@ class Database:
         self.notes: list[str] = []
         self._noted: set[str] = set()
         self.read_only, self.is_closed = read_only, False
-        if url is not None and not isinstance(url, str | bytes | os.PathLike):
-            raise TypeError(f"a database is named by a path or a URL, but got something of type {type(url).__name__}")
-        self.url, self.path = locate(default_path() if url is None else os.fsdecode(url))
+        self.url, self.path = locate(url_of(url))
         missing = self._prepare_file() if self.path is not None else False
         self._engine = engine_of(self.url, self.path, read_only, missing)
         self._attempt(lambda: self._open_schema(create=not read_only or missing), READ_SECONDS)

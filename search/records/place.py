@@ -17,9 +17,16 @@ def default_path() -> str:
     return str(Path(platformdirs.user_data_dir("stridesmith")) / "stridesmith.db")
 
 
-def is_missing(url: str | None) -> bool:
+def url_of(url: str | os.PathLike[str] | None) -> str:
+    """What names a database, as a text; the default one for None.  Raises TypeError for what is no path and no URL."""
+    if url is not None and not isinstance(url, str | bytes | os.PathLike):
+        raise TypeError(f"a database is named by a path or a URL, but got something of type {type(url).__name__}")
+    return default_path() if url is None else os.fsdecode(url)
+
+
+def is_missing(url: str | os.PathLike[str] | None) -> bool:
     """Whether a database is a file that is not there; `url` is as `Database` takes it."""
-    text = default_path() if url is None else url
+    text = url_of(url)
     if "://" in text or not text.strip() or "\0" in text:
         return False
     try:

@@ -5,7 +5,7 @@ As a text an interface is one word for all arguments, or ``x=fixed,w=constant``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from ...errors import UnknownParameter, UsageError, did_you_mean
@@ -25,6 +25,10 @@ MOST_ARGUMENTS = 1024
 
 def interface_key(interface: Mapping[str, str]) -> str:
     """The canonical text of an interface: records of different interfaces are never compared."""
+    if not isinstance(interface, Mapping):
+        raise UsageError(
+            f"the interface of records is a dict of words by the names of arguments, but got {interface!r}"
+        )
     return ",".join(f"{name}={interface[name]}" for name in sorted(interface))
 
 
@@ -52,19 +56,35 @@ def interface_of(work: Workload, *asked: str | Mapping[str, str] | None) -> Inte
     names = [b.name for b in work.func.buffers]
     result: Interface = {name: "constant" if name in work.constants else "fixed" for name in names}
     for wanted in asked:
-        if isinstance(wanted, str) and wanted and "=" not in wanted:
-            word = _known(wanted, wanted)
-            result = {n: "fixed" if word in PACKED_AHEAD and n in work.outputs else word for n in names}
-            continue
-        given = pairs(wanted, "--interface") if isinstance(wanted, str) else wanted or {}
-        for name, text in given.items():
-            if name not in result:
-                hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
-                raise UnknownParameter(f"`{work.name}` has no argument {name!r}{hint}")
-            who = _known(text, f"{name}={text}")
-            if who in PACKED_AHEAD and name in work.outputs:
-                raise UsageError(f"`{name}` is an output of `{work.name}`, which cannot be {who}; use fixed or free")
-            result[name] = who
+        result.update(chosen_by(work.name, names, work.outputs, wanted))
+    return result
+
+
+def chosen_by(
+    program: str, names: Sequence[str], outputs: Collection[str], wanted: str | Mapping[str, str] | None
+) -> Interface:
+    """Who chooses the layouts of those arguments of `program` that `wanted` speaks of, as `interface_of` has it.
+
+    Raises UsageError for a word that is none, and UnknownParameter for a name that the program has not.
+    """
+    if isinstance(wanted, str) and wanted and "=" not in wanted:
+        word = _known(wanted, wanted)
+        return {n: "fixed" if word in PACKED_AHEAD and n in outputs else word for n in names}
+    given = pairs(wanted, "--interface") if isinstance(wanted, str) else wanted or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"an interface is one of {', '.join(WHO)}, for all arguments, or a dict of these words by the names of "
+            f"arguments, but got {given!r}"
+        )
+    result: Interface = {}
+    for name, text in given.items():
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+            raise UnknownParameter(f"`{program}` has no argument {name!r}{hint}")
+        who = _known(text, f"{name}={text}")
+        if who in PACKED_AHEAD and name in outputs:
+            raise UsageError(f"`{name}` is an output of `{program}`, which cannot be {who}; use fixed or free")
+        result[name] = who
     return result
 
 

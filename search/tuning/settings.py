@@ -6,10 +6,20 @@ import os
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 
 from ...errors import UsageError
 from ...ir.target import Target
+from ...numerals import as_real, as_whole
 from ...space.interface import Who
 from ..tasks.device import Device
 from ..tasks.interface import interface_of
@@ -24,11 +34,29 @@ def _faults() -> dict[int, str]:
     text = os.environ.get(FAULTS_VARIABLE, "")
     found: dict[int, str] = {}
     for item in filter(None, text.split(",")):
-        match = re.fullmatch(r"\s*(\d{1,6}):([a-z_+]+)\s*", item)
+        match = re.fullmatch(r"\s*([0-9]{1,6}):([a-z_+]+)\s*", item)
         if match is None:
             raise UsageError(f"{FAULTS_VARIABLE} holds {item!r}, but an item reads TRIAL:FAULT, as in 3:null_store")
         found[int(match[1])] = match[2]
     return found
+
+
+def _whole(value: Any) -> int:
+    """A whole number of Python's or NumPy's.  Raises ValueError for others, and for a text or a truth value."""
+    if (number := as_whole(value)) is None:
+        raise ValueError("Input should be a whole number, and no text or truth value")
+    return number
+
+
+def _real(value: Any) -> float:
+    """A number of Python's or NumPy's.  Raises ValueError as `_whole` does."""
+    if (number := as_real(value)) is None:
+        raise ValueError("Input should be a number, and no text or truth value")
+    return number
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Real = Annotated[float, BeforeValidator(_real)]
 
 
 class TuneSettings(BaseModel):
@@ -53,26 +81,26 @@ class TuneSettings(BaseModel):
     script: str | None = None
     script_name: str | None = None
     dtype: str = "float32"
-    target: str | Target = "cpu"
+    target: StrictStr | Target = "cpu"
     interface: Who | dict[str, Who] = Field(default_factory=dict)
-    trials: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    stop_at: Annotated[float, Field(gt=0, le=1)] | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    trials: Annotated[Whole, Field(ge=1, le=10_000_000)] | None = None
+    seconds: Annotated[Real, Field(gt=0, allow_inf_nan=False)] | None = None
+    stop_at: Annotated[Real, Field(gt=0, le=1)] | None = None
+    seed: Annotated[Whole, Field(ge=0, lt=2**63)] = 0
     sampler: str = "stridesmith"
     pins: dict[str, str] = Field(default_factory=dict)
-    likely: dict[str, dict[int, float]] = Field(default_factory=dict)
-    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    likely: dict[str, dict[Whole, Real]] = Field(default_factory=dict)
+    threads: Annotated[Whole, Field(ge=1, le=4096)] | None = None
     address: str | None = None
-    builders: Annotated[int, Field(ge=1, le=65536)] | None = None
+    builders: Annotated[Whole, Field(ge=1, le=65536)] | None = None
     db: str | None = None
-    resume: bool = True
-    mirror: bool = True
+    resume: StrictBool = True
+    mirror: StrictBool = True
     trace: str | None = None
-    batch: Annotated[int, Field(ge=1, le=1024)] = 16
-    finalists: Annotated[int, Field(ge=1, le=64)] = 4
-    race_seconds: Annotated[float, Field(gt=0, le=600)] = 1.0
-    start: float | None = None
+    batch: Annotated[Whole, Field(ge=1, le=1024)] = 16
+    finalists: Annotated[Whole, Field(ge=1, le=64)] = 4
+    race_seconds: Annotated[Real, Field(gt=0, le=600)] = 1.0
+    start: Real | None = None
     faults: dict[int, str] = Field(default_factory=_faults)
 
     @model_validator(mode="after")

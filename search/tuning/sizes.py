@@ -15,6 +15,7 @@ from ...ir.ranges import preconditions, valued
 from ...ir.size_ranges import Range, ranges_of
 from ...ir.statements import LONGEST
 from ...ir.stmt import PrimFunc
+from ...numerals import real, whole
 
 Likely = Mapping[str, Mapping[int, float]]
 """For a size the numbers that are more likely than others, and how likely each is."""
@@ -38,12 +39,13 @@ def likely_of(text: str) -> dict[str, dict[int, float]]:
     """``m=1:0.5,128:0.3`` as numbers with their shares.  Raises UsageError."""
     name, equals, rest = text.partition("=")
     found: dict[int, float] = {}
-    try:
-        for item in rest.split(","):
-            number, _, share = item.partition(":")
-            found[int(number)] = float(share)
-    except ValueError:
-        equals = ""
+    for item in rest.split(","):
+        said, _, of_all = item.partition(":")
+        number, share = whole(said), real(of_all)
+        if number is None or share is None:
+            equals = ""
+            break
+        found[number] = share
     if not equals or not name.strip() or any(not 0 < share <= 1 for share in found.values()):
         raise UsageError(f"--likely takes NAME=NUMBER:SHARE,... as in m=1:0.5,128:0.3, but got {text!r}")
     return {name.strip(): found}
@@ -64,7 +66,10 @@ def checked_ranges(func: PrimFunc, likely: Likely, names: Mapping[str, str]) -> 
         if name not in known:
             raise UsageError(f"--likely names {name!r}, which is no size of `{func.name}`{did_you_mean(name, known)}; "
                              f"there are {', '.join(known)}")  # fmt: skip
-        for number in shares:
+        for number, share in shares.items():
+            if not 0 < share <= 1:
+                raise UsageError(f"--likely says {name}={number} with the share {share:g}, which is not above 0 and "
+                                 f"at most 1")  # fmt: skip
             if number not in known[name]:
                 raise UsageError(f"--likely says {name}={number}, but the range is {known[name]}")
         if sum(shares.values()) > 1.0 + 1e-9:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from ...errors import TemporaryError, UsageError
+from ...numerals import count
 from . import guardian
 
 CONNECT_SECONDS = 5.0  # to a head
@@ -25,11 +26,11 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + HTTP2_SETTINGS
 
 def check_address(address: str) -> None:
     """Raise UsageError for what names no cluster."""
-    host, _, port = address.rpartition(":")
-    if address == "auto" or (re.fullmatch(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+", host) and port.isdigit() and
-                             0 < int(port) < 65536):  # fmt: skip
+    host, _, port = str(address).rpartition(":")
+    is_host = re.fullmatch(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+", host)
+    if address == "auto" or (is_host and 0 < (count(port) or 0) < 65536):
         return
-    hint = "; a Ray client's address, `ray://...`, is none" if "://" in address else ""
+    hint = "; a Ray client's address, `ray://...`, is none" if "://" in str(address) else ""
     raise UsageError(f"--address (or RAY_ADDRESS) is auto or HOST:PORT, as in 10.0.0.7:6379, but got {address!r}{hint}")
 
 

@@ -161,7 +161,8 @@ def workload(name: str, **params: Any) -> Workload:
     ShapeError, each with what to try.
     """
     kind = _operator(name)
-    dtype = str(params.pop("dtype", "float32"))
+    asked = params.pop("dtype", "float32")
+    dtype = asked.__name__ if isinstance(asked, type) else str(asked)
     if dtype not in kind.dtypes:
         meant = SPELLINGS.get(dtype.lower(), "")
         is_integer = dtype.rstrip("0123456789") in ("int", "uint")  # who says int4 does not mean int64

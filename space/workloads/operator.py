@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...errors import ShapeError, UnknownParameter, did_you_mean
 from ...ir.size_ranges import Range
+from ...numerals import count
 from .precision import Precision, precision
 from .sizes import Size, range_of
 
@@ -221,8 +222,8 @@ def _checked(workload: str, row: Parameter, name: str, value: Any) -> Value:
                 f"{did_you_mean(str(value), row.choices)}"
             )
         return str(value)
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
-        value = int(value)
+    if isinstance(value, str) and len(value) < 20 and (written := count(value)) is not None:
+        value = written
     if isinstance(value, bool) and (row.least, row.most) == (0, 1):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):

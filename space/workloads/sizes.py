@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import ShapeError
 from ...ir.size_ranges import Range
 
-_TEXT = re.compile(r"\s*(\d{1,19})\s*\.\.\s*(\d{1,19})\s*(?::\s*(\d{1,19})\s*)?")
+_TEXT = re.compile(r"\s*([0-9]{1,19})\s*\.\.\s*([0-9]{1,19})\s*(?::\s*([0-9]{1,19})\s*)?")
 
 
 def range_of(value: Any, name: str) -> Range | None:

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from stridesmith.commands import output
-from stridesmith.commands.output import Output, on_terminal
+from stridesmith.commands.output import Output, on_terminal, printable
 
 COLUMNS = ("workload", "device", "record", "latency", "replay")
 ROW = ("depthwise_conv2d(c=144,h=56)", "cpu:AMD-EPYC-9R14", "a9c8d8a6e2dc4a7d", "1.129 ms", "--boundary:s1=overcompute")
@@ -55,3 +55,11 @@ def test_a_word_that_is_wider_than_the_terminal_is_broken_after_its_commas(monke
     plain = io.StringIO()
     Output("plain", plain).prose(f"tuning {workload} float32 for cpu")
     assert plain.getvalue() == f"tuning {workload} float32 for cpu\n"
+
+
+def test_bytes_of_a_name_that_are_no_text_are_shown_as_bytes() -> None:
+    """Python has them as halves of characters, which no terminal shows and `repr` writes as \\udcff."""
+    name = b"caf\xe9.py".decode("utf-8", "surrogateescape")
+    assert printable(name) == r"caf\xe9.py"
+    assert printable(f"cannot read {name!r}") == r"cannot read 'caf\xe9.py'"
+    assert printable("\ud800\x1b[1m\t\u00e9") == "??[1m\t\u00e9"

@@ -275,6 +275,17 @@ def test_products_of_variables_are_refused() -> None:
         IndexMap.parse("lambda i, j: [i * j, i]").check_injective([3, 3])
 
 
+@pytest.mark.parametrize("shape", ["x", ["4"], [1.5], [True]])
+def test_extents_are_whole_numbers(shape: Any) -> None:
+    """A shape of anything else is refused, and so is an index that is a text."""
+    halves = IndexMap.parse("lambda i: [i // 4, i % 4]")
+    for question in (halves.map_shape, halves.inverse, halves.check_injective):
+        with pytest.raises(IndexMapError, match="a shape is a sequence of whole numbers, but got"):
+            question(shape)
+    with pytest.raises(IndexMapError, match="an index is a number or an expression, but got 'x'"):
+        halves.map_indices(["x"])
+
+
 def test_wrong_number_of_indices() -> None:
     """Shapes and indices must have the map's rank."""
     index_map = IndexMap.parse("lambda i, j: [j, i]")

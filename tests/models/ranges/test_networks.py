@@ -166,6 +166,22 @@ def test_it_is_measured_at_sizes(rows: RangedModel) -> None:
     assert min(rows.measure({"n": 5}, seconds=0.01)) > 0
     with pytest.raises(ValueError, match="n = 34, but the model takes"):
         rows.measure({"n": 34})
+    for wrong in ({}, {"q": 3}, 3):
+        with pytest.raises(ValueError, match="the sizes of the model are given by name, as in"):
+            rows.profile(wrong)
+    with pytest.raises(ValueError, match="n = '3', but the model takes"):
+        rows.random_inputs({"n": "3"})
+
+
+def test_its_outputs_are_given_as_its_inputs_are(rows: RangedModel) -> None:
+    """A dict for a dict; none that shares memory with another array, and no mask is lost."""
+    (x,) = rows.random_inputs({"n": 5})
+    with pytest.raises(UsageError, match="called with a dict, so that `out` is one too"):
+        rows({"x": x}, out=x)
+    with pytest.raises(UsageError, match="`out` is a dict where the inputs are given as one"):
+        rows(x, out={"y": x})
+    with pytest.raises(TypeError, match="`x` is a masked array"):
+        rows(np.ma.masked_array(x))
 
 
 def test_bfloat16_of_another_package_is_passed_as_its_bits() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +144,86 @@ def test_a_constant_of_a_type_that_programs_have_not_may_leave(array: np.ndarray
     source = model_of([node("Relu", "x", "y")], {"x": (2, 3)}, outputs="y t", tensors=[tensor])
     made = ss.compile(read(source), threads=1)
     assert made(np.zeros((2, 3), np.float32))[1].tolist() == array.tolist()
+
+
+class Other:
+    """An array of another library, which gives and takes its memory by DLPack."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __array_namespace__(self) -> type[Other]:
+        return Other
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    @staticmethod
+    def from_dlpack(array: np.ndarray) -> Other:
+        return Other(array)
+
+
+def test_arrays_of_other_libraries_are_taken_and_given(model: Model) -> None:
+    """Results are of the kind of the first input that is not NumPy's; those that are given are written."""
+    (x,) = model.random_inputs()
+    wanted = model(x)
+    y, b = model(Other(x))
+    assert isinstance(y, Other) and isinstance(b, Other)
+    np.testing.assert_array_equal(y.array, wanted[0])
+    assert isinstance(model({"x": Other(x)})["b"], Other)
+    into = Other(np.empty_like(wanted[0])), np.empty_like(wanted[1])
+    assert model(x, out=into)[0] is into[0]
+    np.testing.assert_array_equal(into[0].array, wanted[0])
+    with pytest.raises(ValueError, match="`y` is written and shares memory with `x`"):
+        model(x, out=(Other(x), into[1]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda model, x: model(np.ma.masked_array(x)), "`x` is a masked array, whose mask would be lost"),
+        (lambda model, x: model({"x": x}, out=(x, x)), "called with a dict, so that `out` is one too"),
+        (lambda model, x: model(x, out={"y": x}), "`out` is a dict where the inputs are given as one"),
+        (lambda model, x: model({"y": x}), "no input 'y'"),
+        (lambda model, x: model(x, out=3), "2 outputs, but `out` holds 1"),
+        (lambda model, x: model.profile(x), "`inputs` is a list of arrays, one for each input, but got ndarray"),
+        (lambda model, x: model.profile([x], runs=0), "`runs` is a whole number of at least 1, but got 0"),
+        (lambda model, x: model.report(runs="5"), "`runs` is a whole number of at least 1, but got '5'"),
+        (lambda model, x: model.measure(seconds="1"), "`seconds` is how long to measure, a number above 0"),
+        (lambda model, x: model.export("net.c", "c", target=3), "a target is a text, as 'cpu'"),
+        (lambda model, x: model.export("net.c", "c", name=3), "the name of a C library or function is a text"),
+    ],
+)
+def test_a_wrong_use_of_a_model_is_one_sentence(model: Model, wrong: Any, sentence: str) -> None:
+    """Of calls, of measurements and of exports."""
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        wrong(model, model.random_inputs()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"inputs": [(1, 3)]}, "`inputs` has the shapes of inputs by name, as in"),
+        ({"inputs": {"x": 3}}, r"the shape of an input is its extents, as in {'x': \(1, 3\)}, but got 3"),
+        ({"inputs": {"x": (True, 3)}}, r"but got \(True, 3\)"),
+        ({"inputs": {"x": np.ones((2, 2))}}, "but got something of type ndarray"),
+        ({"inputs": {3: (1, 3)}}, "no input `3`; it has x"),
+        ({"values": 3}, "`values` has the values of inputs by name"),
+        ({"values": {"x": np.ma.masked_array([1.0])}}, "`x` is a masked array"),
+        ({"ranges": 3}, "`ranges` has the numbers that each size may be, by name"),
+        ({"ranges": {"n": (1, 4)}, "inputs": {"x": ("n", 2.0)}}, r"but got \('n', 2.0\)"),
+        ({"ranges": {"n": (1, 4)}, "address": "auto"}, "no options of a model of free sizes"),
+        ({"fallback": None}, "there is no fallback None; there are reference, onnxruntime"),
+        ({"winograd": "no"}, "`winograd` is True or False, but got 'no'"),
+        ({"seconds": "5"}, "`seconds` is how long to search, a number from 0 on, but got '5'"),
+        ({"db": 3}, "a database is named by a path or a URL, but got something of type int"),
+    ],
+)
+def test_a_wrong_option_of_compile_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    """With what it takes instead."""
+    net = model_of([node("Relu", "x", "y")], {"x": ("n", 2)})
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        ss.compile(net, **options)

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from record_makers import make_record
 
+import stridesmith as ss
 from stridesmith.backends.address import address
 from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
 from stridesmith.backends.executable import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
 from stridesmith.ir.layout.layout import Layout
+from stridesmith.ir.ranges import WrongSizes
 from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import Kernel, build, load
 from stridesmith.search.records.database import Database
@@ -240,6 +242,52 @@ def test_foreign_arrays_are_used_where_they_are() -> None:
         kernel(Foreign(a, negative=True), b)
     with pytest.raises(TypeError, match="`c`, a Foreign, is the negative"):
         kernel(a, b, out=Foreign(store, negative=True))
+
+
+def test_a_mask_is_not_lost() -> None:
+    """A masked array is refused as input, result and constant, and by the interpreter."""
+    a, b = operands()
+    kernel, masked = build(WORK.func, CPU), np.ma.masked_array(a, a > 0)
+    store = np.zeros((6, 7), "float32")
+    for wrong in (
+        lambda: kernel(masked, b),
+        lambda: kernel(a, b, out=np.ma.masked_array(store)),
+        lambda: kernel.pack(a=masked),
+        lambda: kernel.to_physical("a", masked),
+        lambda: ss.bfloat16_bits(masked),
+    ):
+        with pytest.raises(TypeError, match=r"is a masked array, whose mask would be lost; `filled\(value\)`"):
+            wrong()
+    with pytest.raises(ss.StridesmithError, match="`a` is a masked array"):
+        ss.interpret(WORK.func, masked, b, store)
+    np.testing.assert_allclose(kernel(masked.filled(0), b), masked.filled(0) @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"interface": {"q": "free"}}, "`matmul` has no argument 'q'; there are a, b, c"),
+        ({"interface": {"a": "fre"}}, r"the interface 'a=fre' is none of .*did you mean 'free'"),
+        ({"interface": {"a": 3}}, "the interface 'a=3' is none of"),
+        ({"interface": ["a"]}, "or a dict of these words by the names of arguments, but got"),
+        ({"interface": {"c": "constant"}}, "`c` is an output of `matmul`, which cannot be constant"),
+        ({"strict": "yes"}, "`strict` is True or False, but got 'yes'"),
+    ],
+)
+def test_what_a_kernel_is_built_with_is_checked(options: dict[str, Any], sentence: str) -> None:
+    """A word for an argument that the program has not would mean nothing; one word may be for all."""
+    with pytest.raises(UsageError, match=sentence):
+        build(WORK.func, CPU, **options)
+    assert set(build(WORK.func, CPU, "fixed").interface.values()) == {"fixed"}
+
+
+def test_one_shape_of_many_is_named_by_whole_numbers() -> None:
+    """A text, a float or a truth value is none."""
+    kernel = build(ss.workload("matmul", m=(1, 16), n=7, k=5), CPU)
+    for wrong in ("3", 3.0, True):
+        with pytest.raises(WrongSizes, match=f"`m` is a whole number, but got {wrong!r}"):
+            kernel.at(m=wrong)
+    assert kernel.at(m=np.int64(3))(operands()[0][:3], operands()[1]).shape == (3, 7)
 
 
 def test_no_record_is_the_command_that_makes_one(tmp_path: Path) -> None:
