@@ -45,10 +45,17 @@ FIRST_BYTES = frozenset(
 """With which bytes a model may begin: the number of a field, and how it is written."""
 KINDS = {
     b"PK": "an archive, as PyTorch's checkpoints and NumPy's .npz are", b"\x93NUMPY": "an array of NumPy's",
-    b"\x80": "a pickle", b"\x89HDF": "a file of HDF5's, as Keras writes it", b"\x1f\x8b": "compressed by gzip",
+    b"\x80": "a pickle", b"\x89HDF": "a file of HDF5's, as Keras writes it", b"GGUF": "a model of llama.cpp's",
     b"\x18\x00\x00\x00TFL3": "a model of TensorFlow Lite", b"\x1c\x00\x00\x00TFL3": "a model of TensorFlow Lite",
 }  # fmt: skip
 """What files of other kinds begin with."""
+STAND_INS = {
+    b"\x1f\x8b": ("a file that gzip has packed", "unpack it first"),
+    b"version https://git-lfs": ("a pointer of Git LFS", "`git lfs pull` fetches the file that it stands for"),
+    b"<!doctype html": ("a page of HTML", "download the file itself"),
+    b"<html": ("a page of HTML", "download the file itself"),
+}
+"""What files begin with behind which a model may be, in small letters, and how one comes to it."""
 
 
 class Weights:
@@ -218,6 +225,9 @@ def _checked(model: ModelProto, name: str, data: bytes = b"") -> ModelProto:
 
 def _unreadable(name: str, data: bytes, why: str) -> StridesmithError:
     """The error of bytes that are no model: they are of another kind, or a part of one."""
+    for start, (what, remedy) in STAND_INS.items():
+        if data[:32].lower().startswith(start):
+            return ModelProblem(f"{name} is no ONNX model, but {what}; {remedy}")
     if kind := _other_kind(data):
         return ModelProblem(f"{name} is no ONNX model, but {kind}; export the network to ONNX first")
     return StorageError(f"{name} is no ONNX model, or a damaged one: {why}; is the file complete?")
@@ -230,6 +240,8 @@ def _other_kind(data: bytes) -> str:
     for start, kind in KINDS.items():
         if data.startswith(start):
             return kind
+    if data[8:10] == b'{"':  # after the length of this text
+        return "a file of safetensors, which has weights and no network"
     head = data[:4096].decode("latin-1")
     if not any(ord(character) < 32 and character not in "\t\n\v\f\r" for character in head):
         return "a text"

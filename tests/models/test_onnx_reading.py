@@ -61,7 +61,8 @@ def test_a_damaged_model_is_a_storage_error(data: bytes, tmp_path: Path) -> None
     [
         (b"not a model", "a text"), (b"B" * 5000, "a text"), ("# Größen\n".encode(), "a text"),
         (b"PK\x03\x04" + bytes(30), "an archive"), (b"\x93NUMPY\x01\x00", "an array of NumPy's"),
-        ("text".encode("utf-16"), "begins with the bytes ff fe 74 00"),
+        ("text".encode("utf-16"), "begins with the bytes ff fe 74 00"), (b"GGUF\x03" + bytes(30), "llama.cpp's"),
+        (b"\x20" + bytes(7) + b'{"a":{"dtype":"F32"}}' + bytes(11), "a file of safetensors"),
     ],
 )  # fmt: skip
 def test_a_file_of_another_kind_is_a_wrong_argument(data: bytes, kind: str, tmp_path: Path) -> None:
@@ -69,6 +70,20 @@ def test_a_file_of_another_kind_is_a_wrong_argument(data: bytes, kind: str, tmp_
     (tmp_path / "m.onnx").write_bytes(data)
     text = refusal(tmp_path / "m.onnx", errors.ModelProblem)
     assert "m.onnx` is no ONNX model, but" in text and kind in text and "export the network to ONNX" in text
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a pointer of Git LFS; `git lfs pull` fetches"),
+        (b"<!DOCTYPE html><html>404</html>", "a page of HTML; download the file itself"),
+        (b"\x1f\x8b\x08" + bytes(30), "a file that gzip has packed; unpack it first"),
+    ],
+)
+def test_what_stands_for_a_model_says_how_to_come_to_it(data: bytes, told: str, tmp_path: Path) -> None:
+    """Where the model itself may be an ONNX file, so that nothing is to be exported."""
+    (tmp_path / "m.onnx").write_bytes(data)
+    assert f"m.onnx` is no ONNX model, but {told}" in refusal(tmp_path / "m.onnx", errors.ModelProblem)
     assert errors.ModelProblem.exit_code == 2
 
 
