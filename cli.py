@@ -7,6 +7,7 @@ as one paragraph on stderr and the exit code of its class in `errors`; with
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -124,11 +125,12 @@ class Count(click.IntRange):
     name = "whole number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return super().convert(whole(value) if isinstance(value, str) else value, param, ctx)
-        except (click.BadParameter, TypeError):
-            ends = f"from {self.min} to {self.max}" if self.max is not None else f"of at least {self.min}"
-            raise UsageError(f"{_option(param)} takes a whole number {ends}, but got {value!r}") from None
+        written = whole(value) if isinstance(value, str) else value
+        if written is not None:
+            with contextlib.suppress(click.BadParameter):
+                return super().convert(written, param, ctx)
+        ends = f"from {self.min} to {self.max}" if self.max is not None else f"of at least {self.min}"
+        raise UsageError(f"{_option(param)} takes a whole number {ends}, but got {value!r}")
 
 
 class Word(click.Choice[str]):

@@ -26,24 +26,27 @@ class Given:
 
     def __post_init__(self) -> None:
         """Raise UsageError for shapes that are no sequences of whole numbers, and for what is not given by name."""
-        for name, shape in checked_shapes(self.shapes).items():
+        check_shapes(self.shapes)
+        for name, shape in self.shapes.items():
             if named := [extent for extent in shape if isinstance(extent, str)]:
                 raise UsageError(
                     f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {shape!r}; "
                     f"`{named[0]}` needs a range, as in ranges={{{named[0]!r}: (1, 64)}}"
                 )
-        checked_values(self.values)
+        check_values(self.values)
 
     @staticmethod
     def of(given: Given | Shapes | None) -> Given:
         """What is given, where shapes may stand alone."""
         if isinstance(given, Given):
             return given
-        return Given({name: tuple(shape) for name, shape in checked_shapes(given or {}).items()})
+        shapes = given or {}
+        check_shapes(shapes)
+        return Given({name: tuple(shape) for name, shape in shapes.items()})
 
 
-def checked_shapes(shapes: Mapping[str, Sequence[int | str]]) -> Mapping[str, Sequence[int | str]]:
-    """Shapes by the names of inputs, of whole numbers and names of sizes.  Raises UsageError."""
+def check_shapes(shapes: Mapping[str, Sequence[int | str]]) -> None:
+    """Raise UsageError for what is no shapes by the names of inputs, of whole numbers and names of sizes."""
     if not isinstance(shapes, Mapping):
         raise UsageError(f"`inputs` has the shapes of inputs by name, as in {{'x': (1, 3)}}, but got {_short(shapes)}")
     for name, shape in shapes.items():
@@ -52,17 +55,15 @@ def checked_shapes(shapes: Mapping[str, Sequence[int | str]]) -> Mapping[str, Se
             raise UsageError(
                 f"the shape of an input is its extents, as in {{{name!r}: (1, 3)}}, but got {_short(shape)}"
             )
-    return shapes
 
 
-def checked_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Values by the names of inputs.  Raises UsageError, also for an array whose mask would be lost."""
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raise UsageError for what is no values by the names of inputs, and for an array whose mask would be lost."""
     if not isinstance(values, Mapping):
         raise UsageError(f"`values` has the values of inputs by name, as in {{'sr': 16000}}, but got {_short(values)}")
     for name, value in values.items():
         if told := masked(name, value):
             raise UsageError(told)
-    return values
 
 
 def _short(value: object) -> str:

@@ -11,7 +11,7 @@ from ...errors import ModelProblem, UsageError, did_you_mean
 from ...ir.size_ranges import Range
 from ...space.workloads.sizes import range_of
 from ..api import needing_onnx
-from ..inputs import Given, checked_shapes, checked_values
+from ..inputs import Given, check_shapes, check_values
 from ..network import Network
 from . import stored
 from .kernels import kernels_of, tasks_of
@@ -49,8 +49,8 @@ class FreeSizes:
                 f"`ranges` has the numbers that each size may be, by name, as in {{'n': (1, 64)}}, but got "
                 f"{self.ranges!r}"
             )
-        checked_shapes(self.shapes)
-        checked_values(self.values)
+        check_shapes(self.shapes)
+        check_values(self.values)
 
     def numbers(self) -> dict[str, Range]:
         """The ranges.  Raises UsageError for what is none."""

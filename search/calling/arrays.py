@@ -72,7 +72,7 @@ def taken(name: str, dtype: str, value: object) -> Array:
         tensor: Any = value  # NumPy has no bfloat16: its bits, in the same memory
         value = tensor.detach().view(sys.modules["torch"].uint16)
     try:
-        return np.from_dlpack(value)  # type: ignore[arg-type]
+        return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"`{name}`, a {kind}, does not share its memory with NumPy: {error}") from None
 
@@ -88,10 +88,13 @@ def library_of(values: Iterable[object]) -> Any:
 
 
 def given_back(library: Any, dtype: str, result: Array) -> Any:
-    """A result as an array of `library` in the same memory; NumPy's where that is None."""
+    """A result as an array of `library` in the same memory; NumPy's where that is None, or takes no such numbers."""
     if library is None:
         return result
-    made = library.from_dlpack(result)
+    try:
+        made = library.from_dlpack(result)
+    except (BufferError, RuntimeError, TypeError, ValueError):  # texts, for example
+        return result
     return made.view(library.bfloat16) if dtype == "bfloat16" and hasattr(library, "bfloat16") else made
 
 

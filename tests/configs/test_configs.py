@@ -67,6 +67,9 @@ def test_a_users_list(tmp_path):
         ('[[matmul]]\nname = "\\u001b[31m"', "name"),
         ('[tune]\ntrial = 3\n[[matmul]]\nname = "a"', "unknown key .did you mean 'trials'"),
         ('[tune]\nseconds = nan\n[[matmul]]\nname = "a"', "seconds"),
+        ('[tune]\nseconds = "5"\n[[matmul]]\nname = "a"', "seconds: Input should be a valid number"),
+        ('[tune]\nstop_at = true\n[[matmul]]\nname = "a"', "stop_at: Input should be a valid number"),
+        ('[[matmul]]\nname = "a"\nm = "１２８"', "takes a whole number for m, but got m='１２８'"),
         ("a = " + "[" * 100_000, "not valid TOML"),
     ],
 )

@@ -283,7 +283,7 @@ def test_extents_are_whole_numbers(shape: Any) -> None:
         with pytest.raises(IndexMapError, match="a shape is a sequence of whole numbers, but got"):
             question(shape)
     with pytest.raises(IndexMapError, match="an index is a number or an expression, but got 'x'"):
-        halves.map_indices(["x"])
+        halves.map_indices(["x"])  # type: ignore[list-item]
 
 
 def test_wrong_number_of_indices() -> None:
