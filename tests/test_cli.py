@@ -45,6 +45,7 @@ def _own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 BAD = [
     (["tune", "--workload", "conv2d"], 2, "leave the second one out"),
     (["--workload", "conv2"], 2, "conv2d"),
+    (["--workload", "net.onnx"], 2, "`--model` takes it, and `ss.compile` in Python"),
     (["--workload", "conv2d", "--shape", "cii=3"], 2, "ci"),
     (["--workload", "conv2d", "--shape", "h=1,w=1,k=7,pad=0"], 2, "1"),
     (["--workload", "conv2d", "--shape", "h=-4"], 2, "h"),

@@ -244,6 +244,8 @@ def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
 def _operator(name: str) -> type[Operator]:
     if not isinstance(name, str):
         raise TypeError(f"`workload` takes the name of a workload, but got something of type {type(name).__name__}")
+    if name.lower().endswith(".onnx"):
+        raise UnknownWorkload(f"{name!r} is no workload, but a model: `--model` takes it, and `ss.compile` in Python")
     if name not in OPERATORS:
         known = ", ".join(OPERATORS)
         raise UnknownWorkload(f"there is no workload {name!r}{did_you_mean(name, OPERATORS)}; there are {known}")
