@@ -219,7 +219,7 @@ def test_a_wrong_use_of_a_model_is_one_sentence(model: Model, wrong: Any, senten
         ({"fallback": None}, "there is no fallback None; there are reference, onnxruntime"),
         ({"winograd": "no"}, "`winograd` is True or False, but got 'no'"),
         ({"seconds": "5"}, "`seconds` is how long to search, a number from 0 on, but got '5'"),
-        ({"db": 3}, "a database is named by a path or a URL, but got something of type int"),
+        ({"inputs": {"x": (1, 2)}, "db": 3}, "a database is named by a path or a URL, but got something of type int"),
     ],
 )
 def test_a_wrong_option_of_compile_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
