@@ -77,6 +77,11 @@ class Executable(ABC):
         """The parameters, then the workspaces."""
         return (*self.params, *self.workspaces)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether each call decides what runs, so that nothing can be bound before `at`."""
+        return False
+
     def at(self, shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> Executable:
         """The same code for the extents of one call.
 

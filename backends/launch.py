@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
+
+from ..ir import dtypes
+from ..ir.expr import COMPARISONS, LOGIC, Binary, Cast, Const, Expr, Extent, Var, as_int, const
+from ..ir.extents import as_extent
+from ..ir.ranges import valued
 
 OFFSETS = 1 << 15
 """Work-groups in a row, where a launch of some of a program's groups tells by its offset where they begin."""
@@ -20,6 +25,10 @@ class Launch:
     became images, in this call or the one before, so that they are copied before the launch.  A `serial` one has its
     loops over work-groups in one work-group, since all that they do is short; other short ones run on so many `threads`
     at most, where these are the pool's, and 0 are all.
+
+    Of a program of many shapes each call decides the `sizes`, by name, which a kernel takes behind its other arguments.
+    The kernel runs where the conditions `when` hold, and has as many work-groups along x, y and z as `counts` says; what
+    stands for them in `global_size` is one.  `at` gives the launch of one call, in which `values` are those of the sizes.
     """
 
     kernel: str
@@ -30,11 +39,24 @@ class Launch:
     stale: tuple[int, ...] = ()
     serial: bool = False
     threads: int = 0
+    sizes: tuple[str, ...] = ()
+    when: tuple[Expr, ...] = ()
+    counts: tuple[Extent, ...] = ()
+    values: tuple[int, ...] = ()
+
+    def at(self, values: Mapping[str, int]) -> Launch | None:
+        """The launch for these sizes; None where the kernel has nothing to do."""
+        known = {Var(name): value for name, value in values.items()}
+        counts = [valued(count, known) for count in self.counts]
+        if not all(valued(cond, known) for cond in self.when) or not all(count > 0 for count in counts):
+            return None
+        whole = tuple(n * count for n, count in zip(self.local_size, counts, strict=False)) or self.global_size
+        return replace(self, global_size=whole, sizes=(), when=(), counts=(), values=tuple(values[n] for n in self.sizes))
 
     @property
     def is_single(self) -> bool:
         """Whether all of it is one work-group."""
-        return self.groups == 1
+        return self.groups == 1 and all(count == 1 for count in self.counts)
 
     @property
     def groups(self) -> int:
@@ -46,7 +68,8 @@ class Launch:
         return {
             "kernel": self.kernel, "global": list(self.global_size), "local": list(self.local_size),
             "args": list(self.args), "images": list(self.images), "stale": list(self.stale), "serial": self.serial,
-            "threads": self.threads,
+            "threads": self.threads, "sizes": list(self.sizes), "when": [to_json(cond) for cond in self.when],
+            "counts": [to_json(count) for count in self.counts], "values": list(self.values),
         }  # fmt: skip
 
     @staticmethod
@@ -54,7 +77,45 @@ class Launch:
         """The launch that `to_json` gave."""
         args, images, stale = (tuple(data[key]) for key in ("args", "images", "stale"))
         size, group = tuple(data["global"]), tuple(data["local"])
-        return Launch(data["kernel"], size, group, args, images, stale, bool(data["serial"]), int(data["threads"]))
+        when, counts = tuple(map(from_json, data["when"])), tuple(as_extent(from_json(n)) for n in data["counts"])
+        return Launch(
+            data["kernel"], size, group, args, images, stale, bool(data["serial"]), int(data["threads"]),
+            tuple(data["sizes"]), when, counts, tuple(data["values"]),
+        )  # fmt: skip
+
+
+Formula: TypeAlias = "int | str | list[Formula]"
+"""A number, the name of a size, or ``[operator, formula, formula]``."""
+_OPERATORS = ("+", "-", "*", "//", "%", "min", "max", *COMPARISONS, *LOGIC)
+
+
+def is_formula(expr: Expr, sizes: Collection[Var]) -> bool:
+    """Whether the host can evaluate an expression that is over `sizes` alone."""
+    if isinstance(expr, Binary):
+        known = expr.op in _OPERATORS and expr.a.dtype in (dtypes.INDEX, "bool")  # which do not wrap around
+        return known and is_formula(expr.a, sizes) and is_formula(expr.b, sizes)
+    if isinstance(expr, Cast):
+        return expr.dtype == dtypes.INDEX and is_formula(expr.a, sizes)
+    return expr in sizes if isinstance(expr, Var) else isinstance(expr, Const) and not dtypes.is_float(expr.dtype)
+
+
+def to_json(formula: Extent) -> Formula:
+    """A formula (see `is_formula`) as it stands in an artifact."""
+    if isinstance(formula, Binary):
+        return [formula.op, to_json(formula.a), to_json(formula.b)]
+    if isinstance(formula, Cast):
+        return to_json(formula.a)
+    if isinstance(formula, Var):
+        return formula.name
+    return as_int(formula)
+
+
+def from_json(formula: Formula) -> Expr:
+    """The formula that `to_json` gave."""
+    if isinstance(formula, list):
+        op, a, b = formula
+        return Binary(str(op), from_json(a), from_json(b))
+    return Var(formula) if isinstance(formula, str) else const(formula)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..ir.arith.intervals import nothing_known
 from ..ir.arith.simplify import simplify
 from ..ir.collection import uncollected
-from ..ir.expr import Buffer, Const, Load, Var
+from ..ir.expr import Buffer, Const, Load, Var, free_variables
 from ..ir.node import walk
 from ..ir.passes.dump import program_log
 from ..ir.passes.layouts import apply_buffer_transforms
@@ -35,6 +35,7 @@ from .passes.plain import plain_statements
 from .passes.prefetch import prefetch_streams
 from .passes.recurrences import carry_recurrences
 from .passes.roundings import keep_roundings
+from .passes.size_conditions import with_own_conditions
 from .passes.storage_rewrite import rewrite_storage
 from .passes.vectorize import guard_vectors, settle_masks, vectorize_loops
 from .passes.workspaces import place_workspaces
@@ -47,7 +48,7 @@ class Lowered:
     """A program without blocks, over flat buffers of scalars, ready for a code generator.
 
     A scalar parameter is a buffer of one element, and so is each of `PrimFunc.sizes`,
-    which come last.  `workspaces` live for the whole call; the runtime provides them after
+    which come last, by these names.  `workspaces` live for the whole call; the runtime provides them after
     the parameters.  A `strict` program is compiled without reassociation, and with signed zeros.
     """
 
@@ -56,6 +57,12 @@ class Lowered:
     workspaces: tuple[Buffer, ...]
     body: Stmt
     strict: bool = False
+    sizes: tuple[str, ...] = ()
+
+    @property
+    def memories(self) -> tuple[Buffer, ...]:
+        """The parameters without the sizes, and the workspaces."""
+        return (*self.params[: len(self.params) - len(self.sizes)], *self.workspaces)
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,10 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     if target.kind == "cpu":
         last = prefetch_streams(last, params)  # which may go beyond the end, as no access may
     body, workspaces = place_workspaces(keep_roundings(last))
-    return Lowered(func.name, params, workspaces, _with_scalars(body, func.scalars), strict)
+    if target.kind != "cpu":
+        body = with_own_conditions(body, frozenset(func.sizes))
+    sizes = tuple(size.name for size in func.sizes)
+    return Lowered(func.name, params, workspaces, _with_scalars(body, func.scalars), strict, sizes)
 
 
 def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iterator[tuple[str, Stmt]]:
@@ -142,8 +152,8 @@ def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iter
     func = unpacked(apply_buffer_transforms(func))
     check_in_bounds(func)
     check_loops(func.body, target)
-    if func.stated and target.kind != "cpu":
-        raise LoweringError(f"extents of `{func.name}` are expressions, which run on CPUs, not on `{target.name}`")
+    if target.kind != "cpu":
+        _check_extents(func, target)
     func = with_known_sizes(with_capacities(func))
     body: Stmt = func.body
     setting = Setting(target, func.buffers, strict or func.is_strict)
@@ -155,6 +165,19 @@ def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iter
         body = run(body, setting)
         log(name, body)
         yield name, body
+
+
+def _check_extents(func: PrimFunc, target: Target) -> None:
+    """Raises LoweringError for extents over parameters, which are in the device's memory when work-groups are counted."""
+    used = {var for extent in func.stated for var in free_variables(extent)}
+    for var in func.params:
+        if var in used:
+            assert isinstance(var, Var)
+            raise LoweringError(
+                f"extents of `{func.name}` are expressions of its parameter `{var.name}`, which is not known on "
+                f"`{target.name}` before the kernel runs; let an array give it, as in `{var.name} = T.int64()`, or take "
+                f"a CPU"
+            )
 
 
 def check_loops(stmt: Stmt, target: Target) -> None:

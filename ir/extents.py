@@ -22,6 +22,7 @@ from .expr import (
     as_expr,
     as_index,
     const,
+    in_type,
 )
 from .node import rebuild
 
@@ -56,8 +57,8 @@ def where_within(call: Call) -> Call:
     (load,) = call.args
     assert isinstance(load, Load)
     lanes, parts = dtypes.lanes(load.dtype), list[Expr]()
-    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
-        ends = (const(end, dtypes.element(index.dtype)) for end in (0, extent))
+    for index, extent in zip(load.indices, dims(load.buffer.extents), strict=True):
+        ends = (in_type(end, dtypes.element(index.dtype)) for end in (const(0), extent))
         first, behind = (Broadcast(end, lanes) if dtypes.lanes(index.dtype) > 1 else end for end in ends)
         parts += [Binary("<=", first, index), Binary("<", index, behind)]
     wide = [Broadcast(p, lanes) if dtypes.lanes(p.dtype) < lanes > 1 else p for p in parts]

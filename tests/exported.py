@@ -39,6 +39,17 @@ def numbers(shape: tuple[int, ...]) -> np.ndarray:
     return ((np.arange(count) * 37 % 11 - 5) / np.float32(7)).astype(np.float32).reshape(shape)
 
 
+def loader() -> dict[str, str]:
+    """The environment with which a program finds the OpenCL library of this process, also one of pyopencl's wheel."""
+    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libOpenCL" in line}
+    if not loaded:
+        return dict(os.environ)
+    library = Path(loaded.pop())
+    places = f"{library.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    vendors = {"OCL_ICD_VENDORS": str(library.parent)} if library.parent.name == ".libs" else {}
+    return os.environ | vendors | {"OPENCL_LIBRARY": str(library), "LD_LIBRARY_PATH": places}
+
+
 CONVOLVE = """
 #include "conv.h"
 #include <stdio.h>

@@ -118,10 +118,16 @@ static void build(void *device) {
     }
 }
 
+/* The bytes of a memory, or of the file that it goes with: as many as sizes decide, or these. */
+static size_t bytes_of(int memory, size_t fixed) {
+    size_t sized = sized_bytes(memory);
+    return sized ? sized : fixed;
+}
+
 static void allocate(void) {
     int code = 0;
     for (int n = 0; n < MEMORIES; n++) {
-        linear[n] = clCreateBuffer(context, 1, memories[n].bytes, NULL, &code);
+        linear[n] = clCreateBuffer(context, 1, bytes_of(n, memories[n].bytes), NULL, &code);
         check(code, "clCreateBuffer");
         if (memories[n].channel) {
             image_format format = {0x10B5, memories[n].channel};
@@ -146,20 +152,24 @@ static void write_memory(int memory, const void *data, size_t bytes) {
     refresh(memory);
 }
 
-#define RUN(table, n) run(programs[table[n].program], table[n].kernel, table[n].axes, table[n].global, table[n].local, \
-                          table[n].arguments, table[n].stale)
+#define RUN(table, n, global, count) run(programs[table[n].program], table[n].kernel, table[n].axes, global, \
+                                         table[n].local, table[n].arguments, table[n].stale, count)
 
+/* Launch a kernel, which takes so many sizes behind its memories. */
 static void run(void *program, const char *name, unsigned axes, const size_t *global, const size_t *local,
-                const int *arguments, const int *stale) {
+                const int *arguments, const int *stale, unsigned sizes_taken) {
     int code = 0;
     void *kernel = clCreateKernel(program, name, &code);
     check(code, "clCreateKernel");
     for (; *stale != END; stale++) refresh(*stale);
-    for (unsigned n = 0; arguments[n] != END; n++) {
+    unsigned n = 0;
+    for (; arguments[n] != END; n++) {
         int memory = arguments[n];
         void **handle = memory < 0 ? &images[-1 - memory] : &linear[memory];
         check(clSetKernelArg(kernel, n, sizeof *handle, handle), "clSetKernelArg");
     }
+    for (unsigned k = 0; k < sizes_taken; k++)
+        check(clSetKernelArg(kernel, n + k, sizeof *size, &size[k]), "clSetKernelArg");
     check(clEnqueueNDRangeKernel(queue, kernel, axes, NULL, global, local, 0, NULL, NULL), "clEnqueueNDRangeKernel");
 }
 
@@ -181,14 +191,27 @@ static void write_file(const char *path, int memory, size_t bytes) {
     free(data);
 }
 
+static void read_size(int n, const char *text) {
+    char *end = NULL;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || value < sizes[n].low || value > sizes[n].high || value % sizes[n].step) {
+        fprintf(stderr, "%s must be one of %s, but is %s\n", sizes[n].name, sizes[n].range, text);
+        exit(2);
+    }
+    size[n] = value;
+}
+
 int main(int count, char **paths) {
-    if (count != 1 + inputs_count + outputs_count) {
+    int files = inputs_count + outputs_count;
+    if (count != 1 + files + sizes_count) {
         fprintf(stderr, "usage: %s", paths[0]);
         for (int n = 0; n < inputs_count; n++) fprintf(stderr, " %s.bin", inputs[n].name);
         for (int n = 0; n < outputs_count; n++) fprintf(stderr, " %s.bin", outputs[n].name);
+        for (int n = 0; n < sizes_count; n++) fprintf(stderr, " %s", sizes[n].name);
         fprintf(stderr, "\n");
         return 2;
     }
+    for (int n = 0; n < sizes_count; n++) read_size(n, paths[1 + files + n]);
     int code = 0;
     load_opencl();
     void *device = find_device();
@@ -200,12 +223,15 @@ int main(int count, char **paths) {
     allocate();
     for (int n = 0; n < MEMORIES; n++)
         if (memories[n].data) write_memory(n, memories[n].data, memories[n].bytes);
-    for (int n = 0; n < inputs_count; n++) read_file(paths[1 + n], inputs[n].memory, inputs[n].bytes);
-    for (int n = 0; n < prepare_count; n++) RUN(prepare, n);
+    for (int n = 0; n < inputs_count; n++) read_file(paths[1 + n], inputs[n].memory, bytes_of(inputs[n].memory, inputs[n].bytes));
+    for (int n = 0; n < prepare_count; n++) RUN(prepare, n, prepare[n].global, 0);
     for (int n = 0; n < MEMORIES; n++) refresh(n);
-    for (int n = 0; n < compute_count; n++) RUN(compute, n);
+    for (int n = 0; n < compute_count; n++) {
+        size_t global[3] = {compute[n].global[0], compute[n].global[1], compute[n].global[2]};
+        if (grid(n, global)) RUN(compute, n, global, sizes_count);
+    }
     check(clFinish(queue), "clFinish");
     for (int n = 0; n < outputs_count; n++)
-        write_file(paths[1 + inputs_count + n], outputs[n].memory, outputs[n].bytes);
+        write_file(paths[1 + inputs_count + n], outputs[n].memory, bytes_of(outputs[n].memory, outputs[n].bytes));
     return 0;
 }

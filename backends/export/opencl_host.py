@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 
 from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import Buffer
 from ...ir.layout.layout import Layout
+from ...ir.passes.flat import product
+from ...ir.text import extent_text
 from ...version import __version__
 from ..artifact import Argument
 from ..images import channel_of, image_shape, is_image
@@ -23,6 +24,7 @@ from ..launch import Launch, Source
 from ..opencl.runtime import build_options
 from ..render.opencl.exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
 from ..render.opencl.program import generate
+from .extents import formula_in_c
 from .library import Constant, Function, Given, Library, Place, buffers, nbytes
 
 _CHANNELS = {
@@ -44,8 +46,10 @@ def host_text(library: Library) -> str:
     """The program in C."""
     plan = _Plan(library)
     takes = " ".join(f"{a.name}.bin" for a in (*plan.inputs, *plan.outputs))
-    listed = [f" *   {a.name}.bin  {_what(a)}" for a in (*plan.inputs, *plan.outputs)]
+    listed = [f" *   {a.name}.bin  {_what(a, plan)}" for a in (*plan.inputs, *plan.outputs)]
     sources = "".join(source.text for _, source in plan.programs)
+    takes += "".join(f" {name.upper()}" for name in plan.sizes)
+    listed += [f" *   {name.upper()}  the size {name}, {numbers}" for name, numbers in plan.sizes.items()]
     lines = [
         f"/* {library.name}: {_line(library.about)}. Made by stridesmith {__version__}, tuned for",
         f" * {_line(library.target.name)} of {_line(library.target.platform)}.",
@@ -53,17 +57,19 @@ def host_text(library: Library) -> str:
         " *   cc -O2 FILE.c -o PROGRAM -ldl",
         f" *   ./PROGRAM {takes}",
         " *",
-        " * Files hold C-contiguous arrays without a header; the last ones are written:",
+        f" * Files hold C-contiguous arrays without a header; the {'outputs' if plan.sizes else 'last ones'} are written:",
         *listed,
         " *",
         " * OPENCL_LIBRARY names the file of another OpenCL library than libOpenCL.so.1.",
         " */",
         *_programs(plan),
         *_memories(plan),
+        *_sizes(plan),
         *_files("inputs", plan.inputs, plan),
         *_files("outputs", plan.outputs, plan),
         *_launches("prepare", plan.prepare),
         *_launches("compute", plan.compute),
+        *_grid(plan),
         f"#define OPTIONS {_string(' '.join(build_options(sources)))}",
         f"#define CORRECTLY_ROUNDED {CORRECTLY_ROUNDED if ROUNDS in sources else 0}",
         f"#define ROUNDED_OPTION {_string(' '.join(ROUNDING))}",
@@ -93,6 +99,15 @@ class _Run:
     memories: Sequence[int]
 
 
+_ARITHMETIC = [
+    "static inline int64_t quotient(int64_t a, int64_t b) { return a / b - (a % b && (a < 0) != (b < 0)); }",
+    "static inline int64_t rest(int64_t a, int64_t b) { return a - quotient(a, b) * b; }",
+    "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }",
+    "static inline int64_t largest(int64_t a, int64_t b) { return a < b ? b : a; }",
+    "",
+]
+
+
 class _Plan:
     """All memories of a call, and the launches that prepare constants and that compute."""
 
@@ -105,10 +120,11 @@ class _Plan:
         self._numbers: dict[str, int] = {}  # of memories, by name
         self._given: dict[str, int] = {}  # of memories for arrays that are packed, by argument
         main = library.main
+        self.sizes, self.extents = main.sizes, main.extents
         self.outputs = [a for a in main.parameters if a.is_output]
         self.inputs: list[Argument] = []
         self.compute = self._function(main, {a.name: a.name for a in main.parameters})
-        for argument in (a for a in main.parameters if not a.is_output):
+        for argument in (a for a in main.parameters if not a.is_output and a.name not in main.sizes):
             packer = main.packers.get(argument.name)
             if packer is None:
                 self.inputs.append(argument)
@@ -120,6 +136,11 @@ class _Plan:
             self._given[argument.name] = self._numbers[given]
             self.inputs.append(logical_of(argument))
 
+    @property
+    def size_names(self) -> dict[str, str]:
+        """What the program in C calls each size."""
+        return {name: f"size[{number}]" for number, name in enumerate(self.sizes)}
+
     def number(self, argument: Argument) -> int:
         """The memory that the file of an argument is read into, or written from."""
         return self._given.get(argument.name, self._numbers[argument.name])
@@ -129,7 +150,8 @@ class _Plan:
         for step in function.steps:
             source = generate(step.program, self.library.target)
             self.programs.append((function.name, source))
-            numbers = [self._memory(function, p, b, names) for p, b in zip(step.places, buffers(step), strict=True)]
+            memories = zip(step.places, buffers(step), strict=True)
+            numbers = [self._memory(function, p, b, names) for p, b in memories if b.name not in step.program.sizes]
             runs += [_Run(len(self.programs) - 1, launch, numbers) for launch in source.launches]
         return runs
 
@@ -148,7 +170,7 @@ class _Plan:
             self._numbers[name] = len(self.memories)
             self.memories.append(_Memory(name, buffer, data))
         known = self.memories[self._numbers[name]]
-        if buffer.nbytes > known.buffer.nbytes:
+        if buffer.is_fixed and known.buffer.is_fixed and buffer.nbytes > known.buffer.nbytes:
             known.buffer = buffer
         return self._numbers[name]
 
@@ -158,7 +180,9 @@ def logical_of(argument: Argument) -> Argument:
     return Argument(argument.name, Layout.plain(argument.logical_shape), argument.dtype)
 
 
-def _what(argument: Argument) -> str:
+def _what(argument: Argument, plan: _Plan) -> str:
+    if argument.name in plan.extents:
+        return f"{argument.dtype} {''.join(f'[{extent_text(e)}]' for e in plan.extents[argument.name])}"
     shape = "".join(f"[{extent}]" for extent in argument.physical_shape) or "[1]"
     layout = "" if argument.layout.is_in_place else f", laid out by {argument.index_map}"
     return _line(f"{argument.dtype} {shape}, {max(nbytes(argument), dtypes.nbytes(argument.dtype))} bytes{layout}")
@@ -191,7 +215,7 @@ def _memories(plan: _Plan) -> list[str]:
             words = (int.from_bytes(padded[k : k + 8], "little") for k in range(0, len(padded), 8))
             lines.append(f"static const uint64_t data{number}[] = {{{', '.join(f'{word:#x}' for word in words)}}};")
             data = f"data{number}"
-        size = max(buffer.nbytes, 1)
+        size = max(buffer.nbytes, 1) if buffer.is_fixed else 0
         rows.append(f"    {{{_string(memory.name)}, {size}, {image}, {data}}},")
     lines.append("static const struct {")
     lines.append("    const char *name; size_t bytes; unsigned channel; size_t width, height; const void *data;")
@@ -200,11 +224,44 @@ def _memories(plan: _Plan) -> list[str]:
 
 def _files(name: str, arguments: Sequence[Argument], plan: _Plan) -> list[str]:
     rows = [
-        f"    {{{_string(a.name)}, {plan.number(a)}, {prod(a.physical_shape) * dtypes.nbytes(a.dtype)}}},"
+        f"    {{{_string(a.name)}, {plan.number(a)}, {0 if a.name in plan.extents else nbytes(a)}}},"
         for a in arguments
     ]
     head = f"static const struct {{ const char *name; int memory; size_t bytes; }} {name}[] = {{"
     return [head, *(rows or ["    {0},"]), "};", f"enum {{ {name}_count = {len(arguments)} }};", ""]
+
+
+def _sizes(plan: _Plan) -> list[str]:
+    """A table of the sizes, and the bytes of memories that they decide; 0 for others."""
+    rows = [f"    {{{_string(name)}, {_string(str(n))}, {n.low}, {n.high}, {n.step}}}," for name, n in plan.sizes.items()]
+    names, cases = plan.size_names, list[str]()
+    for number, memory in enumerate(plan.memories):
+        if not memory.buffer.is_fixed:
+            count = formula_in_c(product((*memory.buffer.extents, dtypes.nbytes(memory.buffer.dtype))), names)
+            cases.append(f"    if (memory == {number}) return {count};")
+    return [
+        "static const struct { const char *name, *range; int64_t low, high, step; } sizes[] = {",
+        *(rows or ["    {0},"]), "};", f"enum {{ sizes_count = {len(rows)} }};",
+        f"static int64_t size[{max(len(rows), 1)}];", "", *(_ARITHMETIC if rows else []),
+        "static size_t sized_bytes(int memory) {", *cases, "    (void)memory;", "    return 0;", "}", "",
+    ]  # fmt: skip
+
+
+def _grid(plan: _Plan) -> list[str]:
+    """A function for what sizes decide of a launch: its work-items, and whether there is anything to do."""
+    cases = []
+    for number, run in enumerate(plan.compute):
+        launch = run.launch
+        conditions = [formula_in_c(cond, plan.size_names) for cond in launch.when]
+        if not conditions and not launch.counts:
+            continue
+        counts = [formula_in_c(count, plan.size_names) for count in launch.counts]
+        cases.append(f"    if (launch == {number}) {{")
+        cases += [f"        if (!{cond}) return 0;" for cond in conditions]
+        for axis, (count, items) in enumerate(zip(counts, launch.local_size, strict=False)):
+            cases.append(f"        global[{axis}] = {count} * {items};")
+        cases += ["        return global[0] && global[1] && global[2];", "    }"]
+    return ["static int grid(int launch, size_t *global) {", *cases, "    (void)launch, (void)global;", "    return 1;", "}", ""]
 
 
 def _launches(name: str, runs: Sequence[_Run]) -> list[str]:

@@ -36,7 +36,7 @@ from ...ir.target import Target
 from ..errors import CodegenError
 from ..images import check_image, is_image
 from .barriers import is_barrier
-from .work_items import GUARDED, Work, is_serial, place_of, subgroup_size, work_of
+from .work_items import GUARDED, Given, Work, given_of, is_serial, place_of, subgroup_size, work_of
 
 MAX_PRIVATE_BYTES = 256 << 10
 MAX_RANK = 2
@@ -54,9 +54,14 @@ def images(kernel: Stmt, buffers: Sequence[Buffer]) -> tuple[int, ...]:
     return tuple(n for n in arguments(kernel, buffers) if is_image(buffers[n].scope) and buffers[n].name not in written)
 
 
-def check_kernel(name: str, kernel: Stmt, target: Target, buffers: Sequence[Buffer]) -> None:
-    """Raises CodegenError where kernel `name` of a program with these buffers breaks a rule."""
-    work = work_of(kernel)
+def check_kernel(
+    name: str, kernel: Stmt, target: Target, buffers: Sequence[Buffer], sizes: Sequence[str] = ()
+) -> None:
+    """Raises CodegenError where kernel `name` of a program with these buffers breaks a rule.
+
+    Values of `sizes`, and conditions over them at the top of the kernel, are the same for all work-items.
+    """
+    work = work_of(kernel, sizes)
     as_images = images(kernel, buffers)
     for number in arguments(kernel, buffers):
         _check_argument(buffers[number], number in as_images, target)
@@ -65,7 +70,7 @@ def check_kernel(name: str, kernel: Stmt, target: Target, buffers: Sequence[Buff
         raise CodegenError(
             f"kernel `{name}` needs a work-group of {items} items, but `{target.name}` allows {target.max_work_group}"
         )
-    checker = _Checker(name, work)
+    checker = _Checker(name, work, given_of(kernel, sizes))
     checker.check(kernel, _Place(nothing_known(), {buffer.name: "global" for buffer in buffers}))
     if checker.local_bytes > target.local_bytes:
         raise CodegenError(
@@ -120,8 +125,8 @@ class _Place:
 class _Checker:
     """Checks the statements of a kernel by its name, and adds up its local memory."""
 
-    def __init__(self, name: str, work: Work) -> None:
-        self.name, self.work = name, work
+    def __init__(self, name: str, work: Work, given: Given) -> None:
+        self.name, self.work, self.given = name, work, given
         self.local_bytes = 0
 
     def check(self, stmt: Stmt, at: _Place) -> None:
@@ -182,7 +187,7 @@ class _Checker:
         tables = {"global": (("blockIdx", self.work.groups), items), "local": (items,)}
         for where, table in tables.get(at.spaces.get(memory, ""), ()):
             for axis, extent in table.items():
-                if extent > 1 and f"{where}.{axis}" not in at.bound:
+                if (isinstance(extent, Expr) or extent > 1) and f"{where}.{axis}" not in at.bound:
                     return f"{where}.{axis}"
         return None
 
@@ -215,6 +220,9 @@ class _Checker:
         self.check(stmt.body, inside)
 
     def _if(self, stmt: If, at: _Place) -> None:
+        if stmt.cond in self.given.when:
+            self.check(stmt.then, replace(at, facts=at.facts.assuming(stmt.cond)))
+            return
         cond = simplifier_for(at.facts).expr(stmt.cond)
         if isinstance(cond, Const):
             chosen = stmt.then if cond.value else stmt.orelse
@@ -233,7 +241,7 @@ class _Checker:
         inside = replace(at, facts=at.facts.binding(stmt.var, stmt.value))
         if at.is_written_out(stmt.value):
             inside = replace(inside, unrolled=at.unrolled | {stmt.var})
-        elif self.work.items and at.differs(stmt.value):
+        elif self.work.items and stmt.var not in self.given.sizes and at.differs(stmt.value):
             inside = replace(inside, differing=at.differing | {stmt.var})
         self.check(stmt.body, inside)
 

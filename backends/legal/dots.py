@@ -22,10 +22,27 @@ from __future__ import annotations
 from ...ir import dtypes
 from ...ir.arith.byte_lanes import bits_of, in_words
 from ...ir.arith.linear import Linear, as_ramp, build, divide, shared_form, variables_of
-from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_int, const, variables
+from ...ir.expr import (
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Var,
+    as_int,
+    binary,
+    const,
+    variables,
+)
+from ...ir.extents import as_extent
 from ...ir.functions import DOT_CALLS, PAIR_CALLS
 from ...ir.isa import PAIRS, dot_steps
 from ...ir.node import rebuild, walk
+from ...ir.passes.flat import product
 from ...ir.passes.loop_extents import is_dot
 from ...ir.stmt import For, Stmt, Store
 from ...ir.target import Target
@@ -142,7 +159,8 @@ def _words(loop: For, load: Load, lanes: int) -> Expr:
             f"be the last dimension, in a layout whose rows are multiples of {steps} elements"
         )
     buffer = load.buffer
-    view = Buffer(f"{buffer.name}_words", (buffer.size // steps,), "int32", buffer.scope, (), buffer.memory)
+    words = as_extent(binary("//", product(buffer.extents), steps))
+    view = Buffer(f"{buffer.name}_words", (words,), "int32", buffer.scope, (), buffer.memory)
     base, stride = build(form), as_int(ramp[1]) // steps
     count = dtypes.lanes(position.dtype)
     if count > 1 and stride:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.arith.intervals import Facts
-from ...ir.expr import Buffer, as_int
+from ...ir.expr import Buffer
+from ...ir.extents import as_extent
 from ...ir.node import rebuild
 from ...ir.stmt import For, Seq, Stmt, memories_written
 from ...ir.target import Target
@@ -28,11 +29,15 @@ from .written_out import written_out
 
 @dataclass(frozen=True)
 class Setting:
-    """What passes know besides the kernel: the device, the program's buffers, and whether sums keep their order."""
+    """What passes know besides the kernel: the device, the program's buffers, and whether sums keep their order.
+
+    `sizes` are what each call decides, by name; the host runs a kernel only where conditions over them at its top hold.
+    """
 
     target: Target
     buffers: Sequence[Buffer]
     strict: bool
+    sizes: tuple[str, ...] = ()
 
 
 def panels(kernel: Stmt, its: Setting) -> Stmt:
@@ -46,14 +51,14 @@ def barriers(kernel: Stmt, its: Setting) -> Stmt:
     return place_barriers(kernel, Memories((), tuple(b for b in its.buffers if b.name in written)))
 
 
-def guards(kernel: Stmt) -> Stmt:
+def guards(kernel: Stmt, its: Setting) -> Stmt:
     """Loops with a condition on the item: those of fewer iterations than there are items, and some beside barriers.
 
     PoCL adds barriers of its own to innermost loops that all items run, where a kernel has any; a condition that
     follows such a loop is then decided by one item for all.  It adds none below a condition on the item.  PoCL has no
     subgroups, whose functions are left out of conditions.
     """
-    return _guarded(kernel, work_of(kernel), has_barrier(kernel))
+    return _guarded(kernel, work_of(kernel, its.sizes), has_barrier(kernel))
 
 
 def _guarded(stmt: Stmt, work: Work, meet: bool) -> Stmt:
@@ -61,7 +66,7 @@ def _guarded(stmt: Stmt, work: Work, meet: bool) -> Stmt:
     if not isinstance(result, For) or result.kind != "thread_binding" or is_serial(result):
         return result
     beside = meet and result.has_items and not result.reduces and not has_barrier(result.body)
-    if not beside and as_int(result.extent) == work.along(result):
+    if not beside and as_extent(result.extent) == work.along(result):
         return result
     return replace(result, annotations=(*result.annotations, (GUARDED, 1)))
 
@@ -91,7 +96,7 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Setting], Stmt]], ...] = (
     ("reductions", lambda kernel, _: mark_reductions(kernel)),
     ("unrolling", lambda kernel, _: keep_loops(kernel)),
     ("barriers", barriers),
-    ("guards", lambda kernel, _: guards(kernel)),
+    ("guards", guards),
 )
 LAST: tuple[tuple[str, Callable[[Stmt, Setting], Stmt]], ...] = (
     ("copies", copies),
@@ -112,7 +117,7 @@ def legal_kernels(name: str, body: Stmt, its: Setting) -> Stmt:
         for _, run in PASSES:
             kernel = run(kernel, its)
         called = f"{name}_kernel" if len(kernels) == 1 else f"{name}_kernel_{number}"
-        check_kernel(called, kernel, its.target, its.buffers)
+        check_kernel(called, kernel, its.target, its.buffers, its.sizes)
         for _, run in LAST:
             kernel = run(kernel, its)
         made.append(kernel)

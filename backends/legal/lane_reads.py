@@ -27,6 +27,7 @@ from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import (
     COMPARISONS,
     LOGIC,
+    TRUE,
     Binary,
     Broadcast,
     Buffer,
@@ -40,6 +41,7 @@ from ...ir.expr import (
     Select,
     Shuffle,
     all_of,
+    as_expr,
     as_int,
     binary,
     conjuncts,
@@ -51,6 +53,7 @@ from ...ir.expr import (
 from ...ir.functions import LOAD_WITHIN, MASKED_LOAD
 from ...ir.node import walk
 from ...ir.numbers import HALF_BYTES
+from ...ir.passes.flat import product
 from ...ir.target import Target
 from ..errors import CodegenError
 from ..images import TEXEL
@@ -134,9 +137,18 @@ class Rewriter(Protocol):
 
 def flat(buffer: Buffer) -> Buffer:
     """A buffer of several physical axes as linear memory."""
-    if len(buffer.shape) == 1:
+    if buffer.rank == 1:
         return buffer
-    return Buffer(f"{buffer.name}_flat", (buffer.size,), buffer.dtype, buffer.scope, (), buffer.memory)
+    return Buffer(f"{buffer.name}_flat", (product(buffer.extents),), buffer.dtype, buffer.scope, (), buffer.memory)
+
+
+def _holds(buffer: Buffer, base: Expr, count: int, at: Place) -> bool:
+    """Whether `count` elements from `base` on are known to be in a flat buffer."""
+    if buffer.is_fixed:
+        low, high = at.facts.interval(base)
+        return low >= 0 and high <= buffer.size - count
+    end = binary("<=", binary("+", base, count), as_expr(buffer.extents[0]))
+    return all(at.simple(cond) == TRUE for cond in (binary("<=", 0, base), end))
 
 
 # ---------------------------------------------------------------- conditions
@@ -276,11 +288,10 @@ def within(to: Rewriter, buffer: Buffer, base: Expr, count: int, at: Place) -> E
 
     None where memory outside of the buffer may not be read.
     """
-    low, high = at.facts.interval(base)
-    is_inside, kind = low >= 0 and high <= buffer.size - count, at.kind(buffer)
+    is_inside, kind = _holds(buffer, base, count, at), at.kind(buffer)
     if kind == "private" and is_inside:
         return Load(buffer, ramp(to, base, count, at))
-    if kind != "global" or buffer.memory in at.written or buffer.size < count:
+    if kind != "global" or buffer.memory in at.written or (buffer.is_fixed and buffer.size < count):
         return None
     load = Load(buffer, ramp(to, base, count, at))
     return load if is_inside else Call(LOAD_WITHIN, (load,), load.dtype)
@@ -294,6 +305,8 @@ def _inside(cond: Expr, base: Expr, buffer: Buffer, count: int, at: Place) -> Ex
     """
     slack = CLOSE_BYTES // dtypes.nbytes(buffer.dtype)
     facts, left, held = at.facts, _steady(cond), base
+    if not buffer.is_fixed:
+        return base if _holds(buffer, base, count, at) else _where_steady(cond, base)
     while not _is_close(facts.interval(base), buffer.size, count, slack):
         terms, constant = shared_form(held)
         about = frozenset(walk(left[0])) if left else frozenset()

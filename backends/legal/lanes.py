@@ -19,6 +19,7 @@ from ...ir.expr import (
     const,
     refold,
 )
+from ...ir.extents import dims
 from ...ir.node import rebuild
 from ..errors import CodegenError
 
@@ -78,6 +79,6 @@ def position(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     """The row-major position; a buffer of several physical axes is linear memory, too."""
     width = max(dtypes.lanes(i.dtype) for i in indices)
     total = widened(indices[0], width)
-    for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
-        total = total * widened(const(extent), width) + widened(index, width)
+    for index, extent in zip(indices[1:], dims(buffer.extents[1:]), strict=True):
+        total = total * widened(extent, width) + widened(index, width)
     return total

@@ -57,7 +57,7 @@ def legal(lowered: Lowered, target: Target) -> Lowered:
     for _, run in PASSES:
         body = run(body, target)
     if target.kind == "opencl":
-        setting = Setting(target, (*lowered.params, *lowered.workspaces), lowered.strict)
+        setting = Setting(target, lowered.memories, lowered.strict, lowered.sizes)
         body = legal_kernels(lowered.name, body, setting)
     return lowered if body is lowered.body else replace(lowered, body=body)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ...ir.expr import as_int
-from ...ir.stmt import SUBGROUP, For, Seq, Stmt, walk_stmts
+from ...ir.expr import Const, Expr, Extent, Load, Var, as_int, binary
+from ...ir.extents import as_extent
+from ...ir.stmt import SUBGROUP, For, If, Let, Seq, Stmt, walk_stmts
 from ..errors import CodegenError
+from ..launch import is_formula
 
 AXES = "xyz"
 GUARDED = "guarded"
@@ -16,15 +18,26 @@ GUARDED = "guarded"
 
 @dataclass(frozen=True)
 class Work:
-    """How many work-groups there are, and work-items in each, along the axes that loops are bound to."""
+    """How many work-groups there are, and work-items in each, along the axes that loops are bound to.
 
-    groups: Mapping[str, int]
+    Numbers of work-groups may be expressions of sizes.
+    """
+
+    groups: Mapping[str, Extent]
     items: Mapping[str, int]
 
-    def along(self, loop: For) -> int:
+    def along(self, loop: For) -> Extent:
         """Work-groups or items along the axis that a loop is bound to."""
         where, axis = place_of(loop)
-        return (self.groups if where == "blockIdx" else self.items)[axis]
+        return self.groups[axis] if where == "blockIdx" else self.items[axis]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What each call decides of a kernel before it runs: the variables of its sizes, and whether it runs at all."""
+
+    sizes: tuple[Var, ...] = ()
+    when: tuple[Expr, ...] = ()
 
 
 def statements_at_top(stmt: Stmt) -> list[Stmt]:
@@ -53,21 +66,41 @@ def most_threads(body: Stmt) -> int:
     return min((value for loop in loops for key, value in loop.annotations if key == "threads"), default=0)
 
 
-def work_of(body: Stmt) -> Work:
+def given_of(kernel: Stmt, sizes: Collection[str]) -> Given:
+    """The variables for `sizes`, memories by name, that stand at the top of a kernel, and the conditions over them."""
+    own, when = list[Var](), list[Expr]()
+    while True:
+        if isinstance(kernel, Let) and isinstance(kernel.value, Load) and kernel.value.buffer.size == 1:
+            if kernel.value.buffer.name in sizes:
+                own.append(kernel.var)
+            kernel = kernel.body
+        elif isinstance(kernel, If) and kernel.orelse is None and own and is_formula(kernel.cond, own):
+            when.append(kernel.cond)
+            kernel = kernel.then
+        else:
+            return Given(tuple(own), tuple(when))
+
+
+def work_of(kernel: Stmt, sizes: Collection[str]) -> Work:
     """The work-groups and items of a kernel: the largest extent of the loops that are bound to an axis."""
-    groups: dict[str, int] = {}
+    groups: dict[str, Extent] = {}
     items: dict[str, int] = {}
-    for node in walk_stmts(body):
+    own = given_of(kernel, sizes).sizes
+    for node in walk_stmts(kernel):
         if isinstance(node, For) and node.kind == "thread_binding" and not is_serial(node):
             where, axis = place_of(node)
-            table = groups if where == "blockIdx" else items
-            try:
-                extent = as_int(node.extent)
-            except ValueError:
-                name = node.var.name
-                raise CodegenError(f"loop `{name}` is bound to {node.thread}; its extent must be constant") from None
-            table[axis] = max(extent, table.get(axis, 1))
+            if isinstance(node.extent, Const) and where == "threadIdx":
+                items[axis] = max(as_int(node.extent), items.get(axis, 1))
+            elif where == "blockIdx" and is_formula(node.extent, own):
+                groups[axis] = _larger(as_extent(node.extent), groups.get(axis, 1))
+            else:
+                raise CodegenError(f"loop `{node.var.name}` is bound to {node.thread}; its extent must be constant")
     return Work(groups, items)
+
+
+def _larger(a: Extent, b: Extent) -> Extent:
+    """The larger one of two extents; expressions, of which none is less than 1 where the other is, stand for 1 as well."""
+    return a if a == b or b == 1 else b if a == 1 else as_extent(binary("max", a, b))
 
 
 def subgroup_loops(body: Stmt) -> list[For]:

@@ -151,7 +151,8 @@ class QueueChain(Chain):
         kernels = []
         for launch in executable.launches:
             kernel = cl.Kernel(executable.program, launch.kernel)
-            kernel.set_args(*(images[k] if k in launch.images else parts[k] for k in launch.args))
+            own = (images[k] if k in launch.images else parts[k] for k in launch.args)
+            kernel.set_args(*own, *map(np.int64, launch.values))
             kernels.append((launch, kernel))
         given = {k for k in images if k < len(executable.params)}
 

@@ -252,7 +252,7 @@ def shared_memory(context: Any, nbytes: int) -> NDArray[np.uint8]:
 
 def _kernel(shared: Shared) -> Any:
     kernel = cl.Kernel(shared.program, shared.launch.kernel)
-    kernel.set_args(*(cl.SVM(argument) for argument in shared.arguments))
+    kernel.set_args(*(cl.SVM(argument) for argument in shared.arguments), *map(np.int64, shared.launch.values))
     return kernel
 
 

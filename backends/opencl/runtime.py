@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import time
 import warnings
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
+from ...ir.affine.guard import NotAffine, Unknown
+from ...ir.affine.sets import Domain, points
+from ...ir.expr import Binary, Expr, Var, const
+from ...ir.ranges import valued
 from ...ir.target import POCL, Target
 from ..artifact import Artifact, InNetwork
 from ..errors import CodegenError
@@ -35,7 +40,7 @@ from .pool_launches import SMALL_GRID
 from .wait import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -60,11 +65,37 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
     binary = program_cache.stored(artifact["code"], options, target)
     if binary is None:
         executable = OpenCLExecutable(artifact)
-        executable.specialise()
+        for one in _examples(executable, lowered):
+            one.specialise()
         binary = export_binary(executable.program, target.platform, [launch.kernel for launch in executable.launches])
         program_cache.store(artifact["code"], options, target, binary)
     artifact["launches"][0]["binary"] = binary
     return artifact
+
+
+def _examples(executable: OpenCLExecutable, lowered: Lowered) -> Iterator[OpenCLExecutable]:
+    """The program for sizes at which its kernels run: small ones, other ones for each that does not run at these."""
+    if not lowered.sizes:
+        yield executable
+        return
+    done: set[str] = set()
+    for launch in executable.launches:
+        values = None if launch.kernel in done else _least(launch)
+        if values is not None:
+            arrays, sizes = lowered.params[: len(executable.params)], lowered.params[len(executable.params) :]
+            known = {Var(size.name, size.dtype): values[size.name] for size in sizes}
+            made = executable.at([tuple(valued(e, known) for e in b.extents) for b in arrays], list(values.values()))
+            done |= {one.kernel for one in made.launches}
+            yield made
+
+
+def _least(launch: Launch) -> dict[str, int] | None:
+    """Small sizes at which a kernel runs; None where they are not found, so that its first call compiles it."""
+    groups = [Binary("<=", const(1), count) for count in launch.counts if isinstance(count, Expr)]
+    try:
+        return points(Domain(tuple((Var(name), None) for name in launch.sizes), (*launch.when, *groups))).first()
+    except (NotAffine, Unknown):
+        return None
 
 
 def write_opencl(lowered: Lowered, target: Target) -> Artifact:
@@ -75,7 +106,7 @@ def write_opencl(lowered: Lowered, target: Target) -> Artifact:
         entry=lowered.name,
         code=source.text,
         target=target.to_json(),
-        params=describe(lowered.params),
+        params=describe(lowered.params[: len(lowered.params) - len(lowered.sizes)]),
         workspaces=describe(lowered.workspaces),
         launches=[launch.to_json() for launch in source.launches],
     )
@@ -139,6 +170,20 @@ class OpenCLExecutable(Executable):
         self.program = self._program(artifact) if self.launches else None
         for launch in self.launches:
             self._check(launch)
+
+    @property
+    def is_open(self) -> bool:
+        return any(launch.sizes for launch in self.launches)
+
+    def at(self, shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> OpenCLExecutable:
+        names = self.launches[0].sizes if self.launches else ()
+        if len(self.params) != len(shapes) or len(names) != len(sizes) * bool(self.launches):
+            raise ValueError(f"the kernel takes {len(self.params)} parameters and {len(names)} sizes, "
+                             f"but got {len(shapes)} and {len(sizes)}")  # fmt: skip
+        made, values = copy(self), dict(zip(names, sizes, strict=False))
+        made.params = tuple(memory._replace(shape=s) for memory, s in zip(self.params, shapes, strict=True))
+        made.launches = [one for launch in self.launches if (one := launch.at(values)) is not None]
+        return made
 
     def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:  # noqa: ARG002
         if self.home.threads and self.launches:
@@ -238,7 +283,8 @@ class OpenCLBound(Bound):
         for launch in self._launches:
             kernel = cl.Kernel(executable.program, launch.kernel)
             regions = [(k, self._regions[k]) for k in launch.args]
-            kernel.set_args(*(r.image if k in launch.images else r.inner for k, r in regions))
+            memories = (r.image if k in launch.images else r.inner for k, r in regions)
+            kernel.set_args(*memories, *map(np.int64, launch.values))
             self.kernels.append(kernel)
 
     @on_threads_of_driver

@@ -97,8 +97,19 @@ def of_parameters(numbers: Sequence[Extent], grid: Grid, rows: Sequence[int]) ->
     except Undetermined as error:
         raise Unlooked(int(np.flatnonzero(grid.columns[error.name] == error.value)[0])) from None
     if found is None:
-        raise Differs(f"an extent that is {', '.join(map(str, whole[:4]))}, ... is no expression of sizes")
+        raise Differs(f"an extent of its result is {_unlike(whole, grid, rows)}")
     return found
+
+
+def _unlike(numbers: Sequence[int], grid: Grid, rows: Sequence[int]) -> str:
+    """What is said of numbers at some rows that no expression gives: ``1 where n = 2 and 5 where n = 3: no sum, ...``."""
+    other = next(at for at, number in enumerate(numbers) if number != numbers[0])
+    shown = [
+        f"{numbers[at]} where " + ", ".join(f"{name} = {column[rows[at]]}" for name, column in grid.columns.items())
+        for at in (0, other)
+    ]
+    names = " and ".join(grid.columns)
+    return f"{shown[0]}, and {shown[1]}; no sum, product, `//` or `%` of {names} was found that is so at all sizes"
 
 
 def may_be_lifted(instances: Sequence[PrimFunc]) -> bool:
@@ -253,8 +264,7 @@ class _Lifting:
             row = int(np.flatnonzero(self.columns[error.name] == error.value)[0])
             raise Unlooked(row) from None
         if found is None:
-            shown = ", ".join(map(str, numbers[:4]))
-            raise Differs(f"a number that is {shown}, ... is no expression of the extents that it reads")
+            raise Differs(f"a number in it is {_unlike(numbers, self.grid, self.rows)}")
         self.found[key] = found
         return found
 

@@ -11,6 +11,7 @@ from ...backends.data import Array
 from ...backends.executable import Executable
 from ...backends.llvm.python_call import Expected, Size
 from ...backends.memory import zeros
+from ...errors import InternalError
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
@@ -84,7 +85,19 @@ class _Copied(CallMemory):
             array[...] = self._bound.read(index).reshape(array.shape)
 
 
+class _OfEachShape(CallMemory):
+    """Of a kernel of many shapes on a device only the kernels of one shape have memory."""
+
+    def give(self, index: int, array: Array) -> None:
+        """Constants that are packed are given to those kernels."""
+
+    def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
+        raise InternalError("a kernel of many shapes is called through one of its kernels of one shape")
+
+
 def memory_of(executable: Executable) -> CallMemory:
     from ...backends.cpu import CpuExecutable
 
+    if executable.is_open:
+        return _OfEachShape()
     return _InPlace(executable) if isinstance(executable, CpuExecutable) else _Copied(executable.bind())

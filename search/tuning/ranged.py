@@ -91,16 +91,16 @@ def tune(
 ) -> Record:
     """Search for a fast kernel of one shape (see `tuner.tune`), or for one of all shapes that a program takes.
 
-    Raises the errors of the exit codes; UsageError for what a search of ranges is not: on another device than a CPU,
-    for free layouts, of an unbounded range.
+    Raises the errors of the exit codes; UsageError for what a search of ranges is not: on a recorded device, for free
+    layouts, of an unbounded range.
     """
     task = resolve(settings)
     if not task.work.func.stated:
         if settings.likely:
             raise UsageError(f"--likely is about ranges, and {task.work} has one shape")
         return tune_one_shape(settings, emit, generate=generate)
-    if task.target.kind != "cpu" or task.is_recorded:
-        raise UsageError(f"{task.work} has ranges, and programs of many shapes run on CPUs, not on {task.target.name}")
+    if task.is_recorded:
+        raise UsageError(f"{task.work} has ranges, and {task.target.name} has recorded what one shape takes")
     if free := [name for name, who in task.interface.items() if who == "free"]:
         raise UsageError(f"`{free[0]}` is free, but kernels of many shapes take it as it is, fixed or constant")
     if settings.stop_at is not None or settings.pins or settings.trace is not None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from ....errors import InternalError
 from ....ir import dtypes
 from ....ir.arith.intervals import Facts
-from ....ir.expr import Buffer, Expr, Var
+from ....ir.expr import Buffer, Expr, Extent, Var
 from ....ir.isa import Execution
 from ...errors import CodegenError
 from .helpers import Helpers
@@ -113,6 +113,10 @@ class Kernel:
         if write is None:
             raise CodegenError(f"no OpenCL code for a {type(expr).__name__} expression: {expr!r}")
         return write(self, expr)
+
+    def extent(self, extent: Extent) -> str:
+        """The C expression of an extent, which may be over sizes."""
+        return str(extent) if isinstance(extent, int) else self.scalar(extent)
 
     def vector(self, expr: Expr) -> str:
         """The C expression of a vector, or of the scalar that one lane is."""

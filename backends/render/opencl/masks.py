@@ -9,6 +9,7 @@ from __future__ import annotations
 from ....ir import dtypes
 from ....ir.expr import COMPARISONS, LOGIC, Binary, Broadcast, Call, Const, Expr, Load, Not, Ramp
 from ....ir.functions import LOAD_WITHIN
+from ....ir.passes.flat import product
 from ....ir.stmt import Store
 from ...errors import CodegenError
 from .helpers import ONE_MEMORY
@@ -88,7 +89,7 @@ def load_within(k: Kernel, e: Call) -> str:
     """Neighbours, and 0 for those that are not in the buffer."""
     (load,) = e.args
     assert isinstance(load, Load)
-    count, size = dtypes.lanes(load.dtype), load.buffer.size
+    count, size = dtypes.lanes(load.dtype), bare(k.extent(product(load.buffer.extents)))
     function = k.helpers.load_within(memory_type(load.dtype), count)
     return f"{function}({k.pointer(load.buffer)}, {offset(k, first(load))}, {size})"
 

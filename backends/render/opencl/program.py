@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from ....ir import dtypes
 from ....ir.arith.intervals import Facts
 from ....ir.collection import uncollected
-from ....ir.expr import Buffer, Expr
+from ....ir.expr import Buffer, Expr, Extent, as_int
 from ....ir.node import walk
+from ....ir.passes.flat import product
 from ....ir.stmt import Evaluate, For, Stmt, memories_written, walk_stmts
 from ....ir.target import BYTE_DOTS, POCL, Target
 from ...errors import CodegenError
 from ...launch import Launch, Source, with_digest
 from ...legal.checks import arguments, images
 from ...legal.program import legal
-from ...legal.work_items import AXES, is_serial, most_threads, statements_at_top, subgroup_size, work_of
+from ...legal.work_items import (
+    AXES,
+    given_of,
+    is_serial,
+    most_threads,
+    statements_at_top,
+    subgroup_size,
+    work_of,
+)
 from ...legal.written_out import FENCE
 from .helpers import CALL_BYTES, DOT_BUILTIN, POCL_CALL_BYTES, Helpers
 from .kernel import Kernel, Language, NeedsLong
@@ -38,7 +46,7 @@ def generate(lowered: Lowered, target: Target) -> Source:
     call_bytes = POCL_CALL_BYTES if target.platform == POCL and target.execution.has_vectors else CALL_BYTES
     helpers = Helpers(call_bytes, target.has_avx512_builtins)
     language = Language(target.execution, helpers, target.computed_as_float, SCALARS, VECTORS)
-    buffers = (*lowered.params, *lowered.workspaces)
+    buffers = lowered.memories
     parts = statements_at_top(lowered.body)
     names = Names()
     kernels: list[str] = []
@@ -46,7 +54,7 @@ def generate(lowered: Lowered, target: Target) -> Source:
     changed = {k for k, b in enumerate(buffers) if b.name in memories_written(lowered.body)}  # by the call before
     for part in parts:
         name = names.fresh(f"{lowered.name}_kernel" if len(parts) == 1 else f"{lowered.name}_kernel_{len(launches)}")
-        launch = _launch(name, part, buffers, target)
+        launch = _launch(name, part, lowered, target)
         kernels.append(_kernel(part, buffers, launch, target, Facts({}, strict=lowered.strict), language))
         launches.append(replace(launch, stale=tuple(k for k in launch.images if k in changed)))
         written = {k for k, b in enumerate(buffers) if b.name in memories_written(part)}
@@ -70,17 +78,22 @@ def _header(lowered: Lowered, target: Target, text: str) -> str:
     return header
 
 
-def _launch(name: str, part: Stmt, buffers: Sequence[Buffer], target: Target) -> Launch:
+def _launch(name: str, part: Stmt, lowered: Lowered, target: Target) -> Launch:
     """How a kernel is launched.  Where the threads of a pool share its work-groups, these are numbered along x."""
-    work, as_images = work_of(part), images(part, buffers)
+    buffers, work, given = lowered.memories, work_of(part, lowered.sizes), given_of(part, lowered.sizes)
+    as_images = images(part, buffers)
     local = [work.items.get(a, 1) for a in AXES]
-    counts = [work.groups.get(a, 1) for a in AXES]
+    counts: list[Extent] = [work.groups.get(a, 1) for a in AXES]
     if target.has_thread_pool and work.groups and not as_images:
-        counts = [prod(counts), 1, 1]
-    size = tuple(c * n for c, n in zip(counts, local, strict=True))
+        counts = [product(counts), 1, 1]
+    is_fixed = not any(isinstance(count, Expr) for count in counts)
+    size = tuple(as_int(c) * n for c, n in zip(counts, local, strict=True)) if is_fixed else tuple(local)
     serial = any(isinstance(node, For) and is_serial(node) for node in walk_stmts(part))
     args = arguments(part, buffers)
-    return Launch(name, size, tuple(local), args, as_images, serial=serial, threads=most_threads(part))
+    return Launch(
+        name, size, tuple(local), args, as_images, serial=serial, threads=most_threads(part), sizes=lowered.sizes,
+        when=given.when, counts=() if is_fixed else tuple(counts),
+    )  # fmt: skip
 
 
 def _kernel(
@@ -97,11 +110,11 @@ def _kernel(
 
 
 def _written(part: Stmt, buffers: Sequence[Buffer], launch: Launch, target: Target, k: Kernel) -> str:
-    work, size = work_of(part), subgroup_size(launch.kernel, part, launch.local_size[0])
-    body = Body(k, work)
+    work, size = work_of(part, launch.sizes), subgroup_size(launch.kernel, part, launch.local_size[0])
     k.writer.names.fresh(launch.kernel)
     for number in launch.args:
         k.declare(buffers[number], "image" if number in launch.images else "global")
+    body = Body(k, work, sizes={name: k.writer.names.fresh(f"{name}_size") for name in launch.sizes}, when=launch.when)
     if target.has_thread_pool and work.groups and not launch.images:
         body.group = k.writer.names.fresh("group")
         k.writer.first_lines.append(f"    const long {body.group} = {NUMBERED};")
@@ -110,8 +123,9 @@ def _written(part: Stmt, buffers: Sequence[Buffer], launch: Launch, target: Targ
     if size:
         header += f"__attribute__((intel_reqd_sub_group_size({size})))\n"
     fenced = any(isinstance(s, Evaluate) and s.value == FENCE for s in walk_stmts(part))
-    parameters = ", ".join(_parameter(k, buffers[number], fenced) for number in launch.args)
-    header += f"void {launch.kernel}({parameters}) {{\n"
+    parameters = [_parameter(k, buffers[number], fenced) for number in launch.args]
+    parameters += [f"const long {name}" for name in body.sizes.values()]
+    header += f"void {launch.kernel}({', '.join(parameters)}) {{\n"
     return header + "\n".join([*k.writer.first_lines, *k.writer.lines]) + "\n}\n"
 
 

@@ -9,14 +9,15 @@ stays, but for the unrolled one of one iteration around several statements that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....ir import dtypes
 from ....ir.arith.intervals import Facts
-from ....ir.expr import Binary, Call, Const, Expr, Shuffle, Var, as_int, const
+from ....ir.expr import Binary, Call, Const, Expr, Extent, Load, Shuffle, Var, const
+from ....ir.extents import as_extent
 from ....ir.functions import BARRIERS, SIGNAL_FENCE, SUBGROUP_CALLS
+from ....ir.passes.flat import product
 from ....ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from ...errors import CodegenError
 from ...launch import OFFSETS
@@ -42,13 +43,16 @@ _OPERATIONS = {name: op for op, name in SUBGROUP_CALLS.items()}
 class Body:
     """The statements of a kernel: who runs them, and the number of a work-group, where groups are numbered.
 
-    `first_item` is the condition by which one item of a subgroup writes what all of them share.
+    `first_item` is the condition by which one item of a subgroup writes what all of them share.  Of what each call
+    decides, `sizes` are the names of the kernel's arguments by those of the sizes; conditions `when` hold.
     """
 
     kernel: Kernel
     work: Work
     group: str = ""
     first_item: str = ""
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    when: tuple[Expr, ...] = ()
 
 
 def statement(b: Body, stmt: Stmt) -> None:
@@ -146,26 +150,26 @@ def _bound(b: Body, stmt: For) -> None:
     function = "get_group_id" if where == "blockIdx" else "get_local_id"
     value = f"({k.types.index}){function}({AXES.index(axis)})"
     if where == "blockIdx" and b.group:
-        value = _along(axis, b.work.groups, b.group)
+        value = _along(k, axis, b.work.groups, b.group)
     around = b.first_item
     if stmt.reduces:
         b.first_item = f"if ({name} == 0)"
     with k.knowing(_range(k, stmt.var, stmt.extent)), k.writer.braces(""):
         k.writer.line(f"const {k.types.index} {name} = {value};")
         if (GUARDED, 1) in stmt.annotations:
-            with k.writer.braces(f"if ({name} < {as_int(stmt.extent)})"):
+            with k.writer.braces(f"if ({name} < {k.extent(as_extent(stmt.extent))})"):
                 statement(b, stmt.body)
         else:
             statement(b, stmt.body)
     b.first_item = around
 
 
-def _along(axis: str, groups: Mapping[str, int], number: str) -> str:
+def _along(k: Kernel, axis: str, groups: Mapping[str, Extent], number: str) -> str:
     """The text of the position along `axis` of the work-group `number`, counted over all groups with x innermost."""
-    before = prod(groups.get(a, 1) for a in AXES[: AXES.index(axis)])
-    behind = any(groups.get(a, 1) > 1 for a in AXES[AXES.index(axis) + 1 :])
-    text = number if before == 1 else f"{number} / {before}"
-    return f"{text} % {groups[axis]}" if behind else text
+    before = product([groups.get(a, 1) for a in AXES[: AXES.index(axis)]])
+    behind = any(groups.get(a, 1) != 1 for a in AXES[AXES.index(axis) + 1 :])
+    text = number if before == 1 else f"{number} / {k.extent(before)}"
+    return f"{text} % {k.extent(groups[axis])}" if behind else text
 
 
 # ---------------------------------------------------------------- conditions and variables
@@ -173,6 +177,10 @@ def _along(axis: str, groups: Mapping[str, int], number: str) -> str:
 
 def _if(b: Body, stmt: If) -> None:
     k, cond, then = b.kernel, stmt.cond, stmt.then
+    if cond in b.when:
+        with k.knowing(k.facts.assuming(cond)):
+            statement(b, then)
+        return
     if dtypes.lanes(cond.dtype) > 1:
         if not isinstance(then, Store) or stmt.orelse is not None:
             raise CodegenError(f"a condition of lanes is one of a single store before code generation: {cond!r}")
@@ -208,7 +216,8 @@ def _only_stores(stmt: Stmt) -> bool:
 
 def _bind(b: Body, stmt: Let) -> None:
     k, var = b.kernel, stmt.var
-    text, is_scalar = read_in_place(k, stmt.value) or k.vector(stmt.value), dtypes.lanes(var.dtype) == 1
+    of_size = b.sizes.get(stmt.value.buffer.name) if isinstance(stmt.value, Load) else None
+    text, is_scalar = of_size or read_in_place(k, stmt.value) or k.vector(stmt.value), dtypes.lanes(var.dtype) == 1
     name = k.variables[var] = k.writer.names.fresh(var.name)
     kind = k.types.scalar(var.dtype) if is_scalar else k.types.vector(var.dtype, dtypes.lanes(var.dtype))
     k.writer.line(f"const {kind} {name} = {bare(text)};")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exported import CONSTANT, CONVOLVE, compiled, convolution, numbers
+from exported import CONSTANT, CONVOLVE, compiled, convolution, loader, numbers
 
 import stridesmith as ss
 from stridesmith import configs
@@ -260,17 +260,6 @@ int main(void) {{
 """
     run = subprocess.run([compiled(program, tmp_path)], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout) == (0, "1100")
-
-
-def loader() -> dict[str, str]:
-    """The environment with which a program finds the OpenCL library of this process, also one of pyopencl's wheel."""
-    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libOpenCL" in line}
-    if not loaded:
-        return dict(os.environ)
-    library = Path(loaded.pop())
-    places = f"{library.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-    vendors = {"OCL_ICD_VENDORS": str(library.parent)} if library.parent.name == ".libs" else {}
-    return os.environ | vendors | {"OPENCL_LIBRARY": str(library), "LD_LIBRARY_PATH": places}
 
 
 def test_a_folder_takes_the_programs_name(tmp_path: Path) -> None:

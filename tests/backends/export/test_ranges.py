@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exported import compiled, loader
+from opencl_programs import device, needs_device
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import UsageError
@@ -113,6 +115,47 @@ def test_a_program_of_c_calls_it_at_many_sizes(tmp_path: Path) -> None:
     done = subprocess.run(["./main"], cwd=tmp_path, check=True, capture_output=True, text=True)
     sums = [f"{float(2 * (a.astype(np.float64) @ b).sum()):.0f}" for a, b in (given(m, 8) for m in (1, 14, 27, 40))]
     assert done.stdout.split("\n") == [*sums, "a size is none of those that the library was made for", ""]
+
+
+@needs_device
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_an_opencl_program_takes_its_sizes(tmp_path: Path) -> None:
+    """They stand behind its files, say how long these are and how many work-groups there are, and are checked."""
+    schedule = Schedule(parse(PRODUCT))
+    outer, _ = schedule.split(schedule.get_loops("C")[0], [None, 4])
+    schedule.bind(outer, "blockIdx.y")
+    schedule.bind(schedule.get_loops("C")[2], "blockIdx.x")
+    case = [["bind", {"loop": "h", "thread_axis": "blockIdx.x"}]]
+    several = Schedule(parse(PRODUCT))
+    several.specialize([[{"m": [1, 1]}, case], [{}, schedule.trace.to_json()]])
+    made = build(several.func, device())
+    files = made.export(tmp_path / "product.cl", "cl")
+    assert [f.name for f in files] == ["product.cl", "product.c"]
+    text = files[-1].read_text()
+    assert "A.bin B.bin C.bin M N" in text and "float32 [m][n * 2][24]" in text and "the size n, 4..12:4" in text
+    program = compiled(text, tmp_path, "-ldl")
+
+    def run(*sizes: object) -> subprocess.CompletedProcess[str]:
+        command = [program, "A.bin", "B.bin", "C.bin", *map(str, sizes)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, env=loader())
+
+    for m, n in ((1, 4), (7, 8), (40, 12)):
+        a, b = given(m, n)
+        a.tofile(tmp_path / "A.bin")
+        b.tofile(tmp_path / "B.bin")
+        done = run(m, n)
+        if "unknown target CPU 'generic'" in done.stderr:
+            pytest.skip("this PoCL is older than the processor, and builds no program of other software")
+        assert (done.returncode, done.stderr) == (0, "")
+        got = np.fromfile(tmp_path / "C.bin", np.float32).reshape(m, n * 2, 24)
+        np.testing.assert_array_equal(got, a.repeat(2, axis=1) @ b)
+        np.testing.assert_array_equal(got, made(a, b))
+    for sizes, sentence in (
+        ((41, 4), "m must be one of 1..40, but is 41"), ((1, 6), "n must be one of 4..12:4, but is 6"),
+        (("x", 4), "m must be one of 1..40, but is x"), ((4,), "A.bin B.bin C.bin m n"),
+    ):  # fmt: skip
+        done = run(*sizes)
+        assert done.returncode == 2 and done.stderr.endswith(f"{sentence}\n")
 
 
 def test_what_ranges_do_not_tell_is_refused(tmp_path: Path) -> None:

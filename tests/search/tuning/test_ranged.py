@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opencl_programs import device, needs_device
 
 import stridesmith as ss
 from stridesmith.errors import NoSchedule, UsageError
@@ -17,6 +18,7 @@ from stridesmith.ir.target import Target
 from stridesmith.search.calling.diagnosis import diagnose, texts
 from stridesmith.search.candidates.general import BOUNDARIES, general
 from stridesmith.search.records.status import FAILURES
+from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import ranged
 from stridesmith.search.tuning.at_sizes import Sizes
 from stridesmith.search.tuning.events import Emit
@@ -212,6 +214,25 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
         diagnose(record)
 
 
+@needs_device
+def test_a_search_for_a_device_finds_one_program_for_a_range(tmp_path: Path) -> None:
+    """It is recorded, loaded, replayed, right at sizes that nothing measured, and refuses others in one sentence."""
+    db, target = tmp_path / "records.db", device()
+    assert target is not None
+    record = ss.tune(ROWS, target, trials=4, db=db, progress=False)
+    assert record.params["m"] == "1..64" and record.verified and record.device.kind == "opencl"
+    kernel = ss.load(ROWS, target, db=db)
+    rng = np.random.default_rng(0)
+    for m in (1, 2, 31, 64):
+        a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, 16), (16, 32)))
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+    with pytest.raises(ValueError, match="is only for `m <= 64`, but m = 65, from axis 0 of `a`"):
+        kernel(np.zeros((65, 16), np.float32), b)
+    assert ss.replay(record, db=db).verified
+    shown = texts(record)
+    assert "m = T.int64()" in shown["program"] and "const long m_size" in shown["source"]
+
+
 def test_failures_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a search tells of all, of those that were trials too; where it found nothing, its trials tell."""
     asked = settings(
@@ -243,6 +264,13 @@ def test_what_a_search_for_ranges_is_not(options: dict[str, Any], sentence: str,
     """It is said before anything is started."""
     with pytest.raises(UsageError, match=sentence):
         ss.tune(ROWS, "cpu", trials=1, db=tmp_path / "r.db", **options)
+
+
+def test_a_recorded_device_has_one_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has measured says nothing of other shapes."""
+    monkeypatch.setattr(Task, "is_recorded", True)
+    with pytest.raises(UsageError, match="has ranges, and .* has recorded what one shape takes"):
+        ss.tune(ROWS, "cpu", trials=1, db=tmp_path / "r.db")
 
 
 def test_what_is_likely_of_one_shape_is_refused(tmp_path: Path) -> None:
