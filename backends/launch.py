@@ -27,8 +27,8 @@ class Launch:
     at most, where these are the pool's, and 0 are all.
 
     Of a program of many shapes each call decides the `sizes`, by name, which a kernel takes behind its other arguments.
-    The kernel runs where the conditions `when` hold, and has as many work-groups along x, y and z as `counts` says; what
-    stands for them in `global_size` is one.  `at` gives the launch of one call, in which `values` are those of the sizes.
+    The kernel runs where the conditions `when` hold, and has as many work-groups along x, y and z as `counts` says;
+    `global_size` has one for them.  `at` gives the launch of one call, in which `values` are those of the sizes.
     """
 
     kernel: str
@@ -51,7 +51,8 @@ class Launch:
         if not all(valued(cond, known) for cond in self.when) or not all(count > 0 for count in counts):
             return None
         whole = tuple(n * count for n, count in zip(self.local_size, counts, strict=False)) or self.global_size
-        return replace(self, global_size=whole, sizes=(), when=(), counts=(), values=tuple(values[n] for n in self.sizes))
+        own = tuple(values[name] for name in self.sizes)
+        return replace(self, global_size=whole, sizes=(), when=(), counts=(), values=own)
 
     @property
     def is_single(self) -> bool:

@@ -137,7 +137,7 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     if target.kind == "cpu":
         last = prefetch_streams(last, params)  # which may go beyond the end, as no access may
     body, workspaces = place_workspaces(keep_roundings(last))
-    if target.kind != "cpu":
+    if func.sizes and target.kind != "cpu":
         body = with_own_conditions(body, frozenset(func.sizes))
     sizes = tuple(size.name for size in func.sizes)
     return Lowered(func.name, params, workspaces, _with_scalars(body, func.scalars), strict, sizes)
@@ -168,15 +168,15 @@ def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iter
 
 
 def _check_extents(func: PrimFunc, target: Target) -> None:
-    """Raises LoweringError for extents over parameters, which are in the device's memory when work-groups are counted."""
+    """Raises LoweringError for extents over parameters, whose values are not known when work-groups are counted."""
     used = {var for extent in func.stated for var in free_variables(extent)}
     for var in func.params:
         if var in used:
             assert isinstance(var, Var)
             raise LoweringError(
                 f"extents of `{func.name}` are expressions of its parameter `{var.name}`, which is not known on "
-                f"`{target.name}` before the kernel runs; let an array give it, as in `{var.name} = T.int64()`, or take "
-                f"a CPU"
+                f"`{target.name}` before the kernel runs; let an array give it, as in `{var.name} = T.int64()`, or "
+                f"take a CPU"
             )
 
 

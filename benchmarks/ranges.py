@@ -2,7 +2,7 @@
 
     python benchmarks/ranges.py --seconds 60 --alone 20 --sizes 8 --out FOLDER [--family matmul]
     python benchmarks/ranges.py --ablation --sizes 8 --out FOLDER
-    python benchmarks/ranges.py --check --candidates 4 --sizes 40 [--family softmax]
+    python benchmarks/ranges.py --check --candidates 4 --sizes 40 [--family softmax] [--target opencl]
 
 Each family is tuned once for its range, and once for each of the sizes alone.  Then at each size the kernel of the
 range, the one of this size, and the peers that are installed take turns in this process, as calls from Python with
@@ -35,11 +35,15 @@ from typing import Any
 import numpy as np
 
 import stridesmith as ss
+from stridesmith.backends.kernel import compile_lowered
 from stridesmith.backends.llvm.compile import compile_object
 from stridesmith.backends.lower import lower
 from stridesmith.backends.render.llvm_module import generate
+from stridesmith.errors import ProgramError
 from stridesmith.ir.ranges import fixed
 from stridesmith.ir.size_ranges import ranges_of
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.target import Target
 from stridesmith.search.candidates.general import BOUNDARIES, general
 from stridesmith.search.records.database import Database
 from stridesmith.search.tuning.settings import resolve, settings
@@ -177,6 +181,14 @@ def family(label: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield {"family": label, "size": str(point), **in_turns(calls)}
 
 
+def bytes_of_code(func: PrimFunc, target: Target) -> int:
+    """The size of what a compiler makes of a program; of what it is given on an OpenCL device."""
+    lowered = lower(func, target)
+    if target.kind == "cpu":
+        return len(compile_object(generate(lowered, target), target))
+    return len(compile_lowered(lowered, target)["code"])
+
+
 def checked(label: str, given: argparse.Namespace) -> str:
     """What came of the first candidates of a family."""
     name, shape = FAMILIES[label]
@@ -187,7 +199,7 @@ def checked(label: str, given: argparse.Namespace) -> str:
     points = [*ends, *drawn(work.func, ranges, {}, given.sizes, skip=SKIP)]
     middle = sorted(points, key=lambda point: math.prod(point.values.values()))[len(points) // 2]
     one = fixed(work.func, {v: middle.values[v.name] for v in work.func.integers})
-    task = resolve(settings(script=one.script(), target="cpu", interface=interface))
+    task = resolve(settings(script=one.script(), target=given.target, interface=interface))
     space = ss.generate(task.work.func, task.target, task.interface)
     costs, right, wrong, refused = list[tuple[float, float, int, int]](), 0, 0, list[str]()
     for candidate in Study(space, seed=0).ask(given.candidates):
@@ -199,13 +211,16 @@ def checked(label: str, given: argparse.Namespace) -> str:
             refused.append(str(error)[:200])
             continue
         proven, found = time.process_time() - started, list[tuple[float, int]]()
-        for func in (schedule.func, made.func):
-            started, lowered = time.process_time(), lower(func, task.target)
-            code = compile_object(generate(lowered, task.target), task.target)
-            found.append((time.process_time() - started, len(code)))
+        try:
+            for func in (schedule.func, made.func):
+                started, size = time.process_time(), bytes_of_code(func, task.target)
+                found.append((time.process_time() - started, size))
+        except ProgramError as error:
+            refused.append(f"not built: {error}"[:200])
+            continue
         (alone, alone_bytes), (all_sizes, all_bytes) = found
         costs.append((proven, all_sizes / alone, all_bytes, alone_bytes))
-        kernel = ss.build(made.func, "cpu")
+        kernel = ss.build(made.func, task.target)
         for point in points:
             at, rng = work.at(point.values), np.random.default_rng(0)
             shapes = {b.name: b.shape for b in at.func.buffers}
@@ -292,6 +307,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("ranges"))
     parser.add_argument("--check", action="store_true", help="only whether kernels are right")
     parser.add_argument("--ablation", action="store_true", help="each boundary alone")
+    parser.add_argument("--target", default="cpu", help="with --check")
     parser.add_argument("--candidates", type=int, default=4, help="of each family, with --check")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)

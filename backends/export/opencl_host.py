@@ -50,6 +50,7 @@ def host_text(library: Library) -> str:
     sources = "".join(source.text for _, source in plan.programs)
     takes += "".join(f" {name.upper()}" for name in plan.sizes)
     listed += [f" *   {name.upper()}  the size {name}, {numbers}" for name, numbers in plan.sizes.items()]
+    written = "the outputs" if plan.sizes else "the last ones"
     lines = [
         f"/* {library.name}: {_line(library.about)}. Made by stridesmith {__version__}, tuned for",
         f" * {_line(library.target.name)} of {_line(library.target.platform)}.",
@@ -57,7 +58,7 @@ def host_text(library: Library) -> str:
         " *   cc -O2 FILE.c -o PROGRAM -ldl",
         f" *   ./PROGRAM {takes}",
         " *",
-        f" * Files hold C-contiguous arrays without a header; the {'outputs' if plan.sizes else 'last ones'} are written:",
+        f" * Files hold C-contiguous arrays without a header; {written} are written:",
         *listed,
         " *",
         " * OPENCL_LIBRARY names the file of another OpenCL library than libOpenCL.so.1.",
@@ -224,8 +225,7 @@ def _memories(plan: _Plan) -> list[str]:
 
 def _files(name: str, arguments: Sequence[Argument], plan: _Plan) -> list[str]:
     rows = [
-        f"    {{{_string(a.name)}, {plan.number(a)}, {0 if a.name in plan.extents else nbytes(a)}}},"
-        for a in arguments
+        f"    {{{_string(a.name)}, {plan.number(a)}, {0 if a.name in plan.extents else nbytes(a)}}}," for a in arguments
     ]
     head = f"static const struct {{ const char *name; int memory; size_t bytes; }} {name}[] = {{"
     return [head, *(rows or ["    {0},"]), "};", f"enum {{ {name}_count = {len(arguments)} }};", ""]
@@ -233,7 +233,10 @@ def _files(name: str, arguments: Sequence[Argument], plan: _Plan) -> list[str]:
 
 def _sizes(plan: _Plan) -> list[str]:
     """A table of the sizes, and the bytes of memories that they decide; 0 for others."""
-    rows = [f"    {{{_string(name)}, {_string(str(n))}, {n.low}, {n.high}, {n.step}}}," for name, n in plan.sizes.items()]
+    rows = [
+        f"    {{{_string(name)}, {_string(str(own))}, {own.low}, {own.high}, {own.step}}},"
+        for name, own in plan.sizes.items()
+    ]
     names, cases = plan.size_names, list[str]()
     for number, memory in enumerate(plan.memories):
         if not memory.buffer.is_fixed:
@@ -261,7 +264,8 @@ def _grid(plan: _Plan) -> list[str]:
         for axis, (count, items) in enumerate(zip(counts, launch.local_size, strict=False)):
             cases.append(f"        global[{axis}] = {count} * {items};")
         cases += ["        return global[0] && global[1] && global[2];", "    }"]
-    return ["static int grid(int launch, size_t *global) {", *cases, "    (void)launch, (void)global;", "    return 1;", "}", ""]
+    head, rest = "static int grid(int launch, size_t *global) {", "    (void)launch, (void)global;"
+    return [head, *cases, rest, "    return 1;", "}", ""]
 
 
 def _launches(name: str, runs: Sequence[_Run]) -> list[str]:

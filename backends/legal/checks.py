@@ -54,9 +54,7 @@ def images(kernel: Stmt, buffers: Sequence[Buffer]) -> tuple[int, ...]:
     return tuple(n for n in arguments(kernel, buffers) if is_image(buffers[n].scope) and buffers[n].name not in written)
 
 
-def check_kernel(
-    name: str, kernel: Stmt, target: Target, buffers: Sequence[Buffer], sizes: Sequence[str] = ()
-) -> None:
+def check_kernel(name: str, kernel: Stmt, target: Target, buffers: Sequence[Buffer], sizes: Sequence[str] = ()) -> None:
     """Raises CodegenError where kernel `name` of a program with these buffers breaks a rule.
 
     Values of `sizes`, and conditions over them at the top of the kernel, are the same for all work-items.

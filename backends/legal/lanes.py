@@ -16,7 +16,6 @@ from ...ir.expr import (
     Var,
     as_int,
     binary,
-    const,
     refold,
 )
 from ...ir.extents import dims

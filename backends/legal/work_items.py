@@ -99,7 +99,7 @@ def work_of(kernel: Stmt, sizes: Collection[str]) -> Work:
 
 
 def _larger(a: Extent, b: Extent) -> Extent:
-    """The larger one of two extents; expressions, of which none is less than 1 where the other is, stand for 1 as well."""
+    """The larger one of two extents; an expression is taken for at least 1, since nothing is launched where it is 0."""
     return a if a == b or b == 1 else b if a == 1 else as_extent(binary("max", a, b))
 
 

@@ -283,8 +283,8 @@ class OpenCLBound(Bound):
         for launch in self._launches:
             kernel = cl.Kernel(executable.program, launch.kernel)
             regions = [(k, self._regions[k]) for k in launch.args]
-            memories = (r.image if k in launch.images else r.inner for k, r in regions)
-            kernel.set_args(*memories, *map(np.int64, launch.values))
+            own = (r.image if k in launch.images else r.inner for k, r in regions)
+            kernel.set_args(*own, *map(np.int64, launch.values))
             self.kernels.append(kernel)
 
     @on_threads_of_driver

@@ -102,7 +102,7 @@ def of_parameters(numbers: Sequence[Extent], grid: Grid, rows: Sequence[int]) ->
 
 
 def _unlike(numbers: Sequence[int], grid: Grid, rows: Sequence[int]) -> str:
-    """What is said of numbers at some rows that no expression gives: ``1 where n = 2 and 5 where n = 3: no sum, ...``."""
+    """What is said of numbers that no expression gives: ``1 where n = 2, and 5 where n = 3; no sum, ...``."""
     other = next(at for at, number in enumerate(numbers) if number != numbers[0])
     shown = [
         f"{numbers[at]} where " + ", ".join(f"{name} = {column[rows[at]]}" for name, column in grid.columns.items())

@@ -58,7 +58,8 @@ def generate(lowered: Lowered, target: Target) -> Source:
         kernels.append(_kernel(part, buffers, launch, target, Facts({}, strict=lowered.strict), language))
         launches.append(replace(launch, stale=tuple(k for k in launch.images if k in changed)))
         written = {k for k, b in enumerate(buffers) if b.name in memories_written(part)}
-        changed = (changed - set(launch.images)) | written
+        # What a call of some sizes leaves out refreshes nothing.
+        changed = (changed if launch.sizes else changed - set(launch.images)) | written
     text = helpers.text() + "\n" + "\n".join(kernels)
     return with_digest(_header(given, target, text) + text, launches)
 

@@ -79,8 +79,8 @@ def in_cases(sch: Schedule) -> None:
     """One row, few rows and others, each with loops of its own."""
 
     def rows(count: int) -> list[object]:
-        return [["split", {"loop": "i", "factors": [None, count]}], ["bind", {"loop": "i_0", "thread_axis": "blockIdx.x"}],
-                ["unroll", {"loop": "i_1"}]]  # fmt: skip
+        split, bind = {"loop": "i", "factors": [None, count]}, {"loop": "i_0", "thread_axis": "blockIdx.x"}
+        return [["split", split], ["bind", bind], ["unroll", {"loop": "i_1"}]]
 
     one = [["bind", {"loop": "j", "thread_axis": "blockIdx.x"}]]
     sch.specialize([[{"m": [1, 1]}, one], [{"m": [1, 16]}, rows(2)], [{}, rows(6)]])
@@ -113,7 +113,7 @@ def launched(func: PrimFunc, target: Target, **sizes: int) -> list[Launch]:
 @needs_device
 @pytest.mark.parametrize("steps", SCHEDULES, ids=NAMES)
 def test_one_program_runs_all_shapes(steps: Callable[[Schedule], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results are the interpreter's and NumPy's, at both ends and where no group is whole; nothing is compiled again."""
+    """Results are the interpreter's and NumPy's, also where no group is whole; nothing is compiled again."""
     from stridesmith.backends.opencl.runtime import OpenCLExecutable
 
     func, target = scheduled(steps), device()
@@ -246,7 +246,7 @@ def test_a_case_is_chosen_before_anything_is_launched() -> None:
 def test_extents_over_parameters_are_refused() -> None:
     """How many work-groups there are is decided before the kernel runs, when only extents of arrays are known."""
     func = ranged_programs.program(ranged_programs.MATMUL)
-    sentence = "extents of `matmul` are expressions of its parameter `m`, which is not known on `device` before the kernel"
+    sentence = "extents of `matmul` are expressions of its parameter `m`, which is not known on `device` before"
     with pytest.raises(LoweringError, match=sentence):
         lower(func, GENERIC)
 

@@ -8,6 +8,7 @@ import pytest
 from stridesmith.ir.expr import Extent
 from stridesmith.ir.text import extent_text
 from stridesmith.models.ranges.fitting import Undetermined, fitted
+from stridesmith.models.ranges.lifting import Differs, Grid, of_parameters
 
 ALL = np.arange(1, 513)
 
@@ -58,3 +59,14 @@ def test_a_square_has_both_sides_of_one_size() -> None:
     points = [2, 3, 48, 47, 100]
     assert text_of(fitted([3 * n * n for n in points], {"n": points}, {"n": ALL})) == "n * n * 3"
     assert fitted([n * n + (n == 47) for n in points], {"n": points}, {"n": ALL}) is None
+
+
+def test_numbers_that_no_expression_gives_are_told_with_their_sizes() -> None:
+    """Two of them that differ, each with the sizes that it is seen at."""
+    grid = Grid({"n": np.array([2, 3, 4, 5]), "m": np.array([8, 8, 8, 9])})
+    with pytest.raises(Differs) as refused:
+        of_parameters([1, 1, 7, 2], grid, [0, 1, 2, 3])
+    assert str(refused.value) == (
+        "an extent of its result is 1 where n = 2, m = 8, and 7 where n = 4, m = 8; "
+        "no sum, product, `//` or `%` of n and m was found that is so at all sizes"
+    )

@@ -219,7 +219,7 @@ def test_a_search_for_a_device_finds_one_program_for_a_range(tmp_path: Path) -> 
     """It is recorded, loaded, replayed, right at sizes that nothing measured, and refuses others in one sentence."""
     db, target = tmp_path / "records.db", device()
     assert target is not None
-    record = ss.tune(ROWS, target, trials=4, db=db, progress=False)
+    record = ss.tune(ROWS, target, trials=2, db=db, progress=False)
     assert record.params["m"] == "1..64" and record.verified and record.device.kind == "opencl"
     kernel = ss.load(ROWS, target, db=db)
     rng = np.random.default_rng(0)
@@ -269,7 +269,7 @@ def test_what_a_search_for_ranges_is_not(options: dict[str, Any], sentence: str,
 def test_a_recorded_device_has_one_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has measured says nothing of other shapes."""
     monkeypatch.setattr(Task, "is_recorded", True)
-    with pytest.raises(UsageError, match="has ranges, and .* has recorded what one shape takes"):
+    with pytest.raises(UsageError, match=r"has ranges, and .* has recorded what one shape takes"):
         ss.tune(ROWS, "cpu", trials=1, db=tmp_path / "r.db")
 
 
