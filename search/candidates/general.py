@@ -7,7 +7,8 @@ Most steps say nothing of extents, and are taken over; of those that do
     transform_layout(..., shape)   has the least shape that holds the image, in multiples of the tiles that follow
     fuse(j, i), i an expression    is reorder(i, j), fuse(i, j), as the outermost alone may be one
     fuse(j, i, k), k one as well   is reorder(i, j, k), fuse(i, j), and reorder(i, k) alone without j; i has enough
-                                   iterations for the one shape, as threads share no others
+                                   iterations for the one shape, as threads share no others; work-groups that are
+                                   bound to the one along x are bound to k along y
     transform_block_layout         of axes that become one is left out where an inner one is an expression: what is
                                    done with the one is done with its innermost axis, inside of the others
 
@@ -34,7 +35,7 @@ from ...ir.context import start
 from ...ir.expr import Const, as_expr, as_int, conjuncts, free_variables, substitute
 from ...ir.extents import widened
 from ...ir.layout.index_map import IndexMap
-from ...ir.stmt import Block, PrimFunc, walk_stmts
+from ...ir.stmt import Block, For, PrimFunc, walk_stmts
 from ...ir.target import Target
 from ...space.errors import ScheduleError
 from ...space.primitives.buffers import buffer_of
@@ -62,6 +63,7 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
     left_out = {"mask": ("peel",), "branch": ("peel", "mask")}.get(boundary, ())
     own, made = Schedule(fixed), Schedule(func)
     renamed: dict[str, str] = {}
+    beside: dict[str, list[str]] = {}  # the loops that would have been fused with one, and stand inside of it
     parts = {step[1]["loop"] for step in trace if step[0] == "rfactor"}
     tiles = {prod(step[1]["factors"][k:]) for step in trace if step[0] == "split"
              for k in range(1, len(step[1]["factors"]))}  # fmt: skip
@@ -89,6 +91,10 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
                 raise
             continue
         renamed.update(_pairs(before, after))
+        if name == "fuse":
+            beside[after] = [loop for loop in asked["loops"] if loop != after and _has(made.func, loop)]
+        if name == "bind" and asked["thread_axis"] == "blockIdx.x":
+            _bind_along_y(made, beside.get(asked["loop"], ()))
     if boundary == "over":
         for loop in dict.fromkeys(loop for loop, _ in _edges(made.func, target)):
             for block in [stmt.name for stmt in walk_stmts(find_loop(made.func, loop)) if isinstance(stmt, Block)]:
@@ -98,6 +104,18 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
         if key not in left_out:
             made.annotate(loop, key, True)
     return made
+
+
+def _bind_along_y(schedule: Schedule, loops: Sequence[str]) -> None:
+    """Let work-groups share loops inside of the one along x, as far as that is proven: along y, and along z."""
+    for loop, axis in zip(loops, ("blockIdx.y", "blockIdx.z"), strict=False):
+        with contextlib.suppress(ScheduleError):
+            schedule.bind(loop, axis)
+
+
+def _has(func: PrimFunc, loop: str) -> bool:
+    """Whether there is a loop of this name."""
+    return any(isinstance(stmt, For) and stmt.var.name == loop for stmt in walk_stmts(func.body))
 
 
 def _only_reshapes(func: PrimFunc, name: str, arguments: dict[str, Any]) -> bool:

@@ -122,10 +122,12 @@ def test_a_program_of_c_calls_it_at_many_sizes(tmp_path: Path) -> None:
 def test_an_opencl_program_takes_its_sizes(tmp_path: Path) -> None:
     """They stand behind its files, say how long these are and how many work-groups there are, and are checked."""
     schedule = Schedule(parse(PRODUCT))
-    outer, _ = schedule.split(schedule.get_loops("C")[0], [None, 4])
+    i, h, *_ = schedule.get_loops("C")
+    outer, inner = schedule.split(i, [None, 4])
+    schedule.reorder(outer, h, inner)
     schedule.bind(outer, "blockIdx.y")
-    schedule.bind(schedule.get_loops("C")[2], "blockIdx.x")
-    case = [["bind", {"loop": "h", "thread_axis": "blockIdx.x"}]]
+    schedule.bind(h, "blockIdx.x")
+    case = [["reorder", {"loops": ["h", "i"]}], ["bind", {"loop": "h", "thread_axis": "blockIdx.x"}]]
     several = Schedule(parse(PRODUCT))
     several.specialize([[{"m": [1, 1]}, case], [{}, schedule.trace.to_json()]])
     made = build(several.func, device())

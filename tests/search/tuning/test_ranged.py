@@ -321,6 +321,18 @@ def test_threads_share_the_loop_that_has_enough_iterations() -> None:
         assert f"for {shared} in T.parallel" in made
 
 
+def test_work_groups_share_all_loops_of_unknown_extents() -> None:
+    """Along x the one that others cannot be fused with, along y the next one."""
+    two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
+    shape = two.at({"m": 16, "n": 32})
+    sch = Schedule(shape.func)
+    i, j, _ = sch.get_loops("matmul")
+    sch.bind(sch.fuse(i, j), "blockIdx.x")
+    made = general(sch.trace.to_json(), shape.func, two.func, Target(kind="opencl", threads=2)).func.script()
+    assert 'for i in T.thread_binding(m, thread="blockIdx.x")' in made
+    assert 'for j in T.thread_binding(n, thread="blockIdx.y")' in made
+
+
 def test_what_cuts_the_last_tile_is_a_choice() -> None:
     """Tiles are peeled, masked, tested, or computed over where that is harmless in our memory; all are right."""
     two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
