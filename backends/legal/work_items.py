@@ -70,7 +70,7 @@ def given_of(kernel: Stmt, sizes: Collection[str]) -> Given:
     """The variables for `sizes`, memories by name, that stand at the top of a kernel, and the conditions over them."""
     own, when = list[Var](), list[Expr]()
     while True:
-        if isinstance(kernel, Let) and isinstance(kernel.value, Load) and kernel.value.buffer.size == 1:
+        if isinstance(kernel, Let) and isinstance(kernel.value, Load) and kernel.value.buffer.extents == (1,):
             if kernel.value.buffer.name in sizes:
                 own.append(kernel.var)
             kernel = kernel.body
@@ -92,15 +92,13 @@ def work_of(kernel: Stmt, sizes: Collection[str]) -> Work:
             if isinstance(node.extent, Const) and where == "threadIdx":
                 items[axis] = max(as_int(node.extent), items.get(axis, 1))
             elif where == "blockIdx" and is_formula(node.extent, own):
-                groups[axis] = _larger(as_extent(node.extent), groups.get(axis, 1))
+                extent, known = node.extent, groups.get(axis, 1)
+                # Where an expression is 0 nothing is launched, so that it is taken for at least 1.
+                is_larger = known == 1 and not isinstance(extent, Const)
+                groups[axis] = as_extent(extent if is_larger or extent == known else binary("max", extent, known))
             else:
                 raise CodegenError(f"loop `{node.var.name}` is bound to {node.thread}; its extent must be constant")
     return Work(groups, items)
-
-
-def _larger(a: Extent, b: Extent) -> Extent:
-    """The larger one of two extents; an expression is taken for at least 1, since nothing is launched where it is 0."""
-    return a if a == b or b == 1 else b if a == 1 else as_extent(binary("max", a, b))
 
 
 def subgroup_loops(body: Stmt) -> list[For]:

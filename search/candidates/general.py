@@ -92,9 +92,12 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
             continue
         renamed.update(_pairs(before, after))
         if name == "fuse":
-            beside[after] = [loop for loop in asked["loops"] if loop != after and _has(made.func, loop)]
-        if name == "bind" and asked["thread_axis"] == "blockIdx.x":
-            _bind_along_y(made, beside.get(asked["loop"], ()))
+            left = {stmt.var.name for stmt in walk_stmts(made.func.body) if isinstance(stmt, For)} - {after}
+            beside[after] = [loop for loop in asked["loops"] if loop in left]
+        others = beside.get(asked["loop"], ()) if name == "bind" and asked["thread_axis"] == "blockIdx.x" else ()
+        for loop, axis in zip(others, ("blockIdx.y", "blockIdx.z"), strict=False):
+            with contextlib.suppress(ScheduleError):  # where work-groups may not share it
+                made.bind(loop, axis)
     if boundary == "over":
         for loop in dict.fromkeys(loop for loop, _ in _edges(made.func, target)):
             for block in [stmt.name for stmt in walk_stmts(find_loop(made.func, loop)) if isinstance(stmt, Block)]:
@@ -104,18 +107,6 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
         if key not in left_out:
             made.annotate(loop, key, True)
     return made
-
-
-def _bind_along_y(schedule: Schedule, loops: Sequence[str]) -> None:
-    """Let work-groups share loops inside of the one along x, as far as that is proven: along y, and along z."""
-    for loop, axis in zip(loops, ("blockIdx.y", "blockIdx.z"), strict=False):
-        with contextlib.suppress(ScheduleError):
-            schedule.bind(loop, axis)
-
-
-def _has(func: PrimFunc, loop: str) -> bool:
-    """Whether there is a loop of this name."""
-    return any(isinstance(stmt, For) and stmt.var.name == loop for stmt in walk_stmts(func.body))
 
 
 def _only_reshapes(func: PrimFunc, name: str, arguments: dict[str, Any]) -> bool:
