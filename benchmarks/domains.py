@@ -161,6 +161,50 @@ def _multi_head(d: Draw) -> Case:
     return microsoft("MultiHeadAttention", arrays, absent=tuple(absent), attributes=attributes)
 
 
+def _grouped(d: Draw) -> Case:
+    """Texts that begin, and those that go on, with room in what is kept or not."""
+    groups, length, columns = d.size(1, 2), d.one(1, d.size(2, 5)), d.one(16, 32)
+    heads, begins = groups * d.size(1, 3), d.flip(0.3)
+    batch = d.size(1, 3) if begins or length == 1 else 1
+    before = 0 if begins else d.size(1, 5)
+    total = before + length
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": groups}
+    if d.flip():
+        attributes["scale"] = float(d.rng.uniform(0.1, 1.0))
+    if d.flip(0.3):
+        attributes["softcap"] = float(d.rng.uniform(0.5, 3.0))
+    if d.flip(0.3):
+        attributes |= d.one({"local_window_size": d.size(1, 4)}, {"causal": 0})
+    if d.flip(0.3):
+        attributes["smooth_softmax"] = 1
+    given: list[Array | None] = [d.floats(batch, length, columns * (heads + 2 * groups)), None, None]
+    if d.flip():
+        given = [d.floats(batch, length, columns * count) for count in (heads, groups, groups)]
+    kept = before + d.one(0, d.size(0, 7)) if not begins or d.flip() else 0
+    given += [d.floats(batch, groups, kept, columns) if kept else None for _ in range(2)]
+    tokens = np.full(batch, total) if begins else d.rng.integers(length, total + 1, batch)
+    tokens[d.rng.integers(batch)] = total
+    given += [(tokens - 1).astype(np.int32), np.array(total, np.int32)]
+    if d.flip():
+        half = d.one(8, columns // 2)
+        attributes |= {"do_rotary": 1, "rotary_interleaved": int(d.flip())}
+        given += [d.floats(total + 3, half) for _ in range(2)]
+        given.append(d.ints(total + 3, batch, length, dtype=np.int64) if d.flip(0.3) else None)
+    else:
+        given += [None] * 3
+    given.append(d.floats(d.one(1, batch), d.one(1, heads), length, total) if d.flip(0.3) else None)
+    given.append(d.floats(heads) if d.flip(0.3) and "smooth_softmax" not in attributes else None)
+    names = ("q", "k", "v", "past_k", "past_v", "tokens", "total", "cos", "sin", "places", "bias", "sink")
+    while given[-1] is None:
+        given.pop()
+    arrays = {name: array for name, array in zip(names, given, strict=False) if array is not None}
+    absent = tuple(at for at, array in enumerate(given) if array is None)
+    fixed = frozenset({"total"})
+    return microsoft(
+        "GroupQueryAttention", arrays, outputs=3, absent=absent, attributes=attributes, fixed=fixed
+    )
+
+
 def _rotary(d: Draw) -> Case:
     batch, length, heads, half, longest = d.size(1, 3), d.size(1, 5), d.size(1, 3), d.size(1, 4), 8
     size = 2 * half
@@ -431,7 +475,7 @@ def _trees(d: Draw) -> Case:
 
 RECIPES: dict[str, Callable[[Draw], Case]] = {
     "pointwise": _pointwise, "skip": _skip, "simplified": _simplified, "embed": _embed, "attention": _attention,
-    "multi_head": _multi_head, "rotary": _rotary, "fused_matmul": _fused_matmul, "fused_conv": _fused_conv,
+    "multi_head": _multi_head, "grouped": _grouped, "rotary": _rotary, "fused_matmul": _fused_matmul, "fused_conv": _fused_conv,
     "fused_gemm": _fused_gemm, "grid_sample": _grid_sample, "distances": _distances, "scaler": _scaler,
     "normalizer": _normalizer, "simple": _simple, "encoder": _encoder, "linear": _linear, "svm": _svm, "trees": _trees,
     **RECIPES_OF_BYTES,

@@ -133,7 +133,8 @@ def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     from .unmeasured import laid_out
 
     with reading(db) as database, AllCores() as build:
-        made = laid_out(network, target, database)
-        kernels = kernels_of(tasks_of(made, target), database, build)
+        tasks = tasks_of(network, target)
+        made = laid_out(network, tasks, target, database, lambda: build.begin(len(tasks), target))
+        kernels = kernels_of(tasks if made is network else tasks_of(made, target), database, build)
         compile_overwriting(made, kernels, target, build)
     return Model(made, kernels, target)

@@ -8,6 +8,7 @@ together, as with channels last.  What was chosen is kept in the user's cache, s
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..backends.file_cache import FileCache
@@ -19,12 +20,12 @@ from .costs import Alternatives
 from .layout_search import LayoutSearch
 from .network import Operator
 from .run.kernels import best_record
-from .tasks import tasks_of
 
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.records.database import Database
     from .network import Network
+    from .tasks import NetworkTask
 
 CACHE = FileCache("layouts", 16 << 20)
 PACKAGES = ("ir", "space", "cost_model", "backends", "search", "models")
@@ -33,28 +34,38 @@ LEAST_FLOPS = 1e7
 """Operations of a network of fewer of which it is not worth a second to ask: it takes a tenth of a millisecond."""
 
 
-def laid_out(network: Network, target: Target, database: Database | None) -> Network:
+def laid_out(
+    network: Network,
+    tasks: Sequence[NetworkTask],
+    target: Target,
+    database: Database | None,
+    asking: Callable[[], None] = lambda: None,
+) -> Network:
     """The network in the layouts that the database keeps for it; in likely ones where it has no kernel of it either.
 
-    One whose programs have layouts stays as it is.
+    `tasks` are those of the network.  One whose programs have layouts stays as it is.  `asking` is called before the
+    estimate is asked, which takes a while.
     """
     if database is not None:
         chosen = kept(network, target, database)
         if chosen is not None:
             return in_layouts(network, chosen)
-        if any(best_record(item.task, database) is not None for item in tasks_of(network, target)):
+        if any(best_record(item.task, database) is not None for item in tasks):
             return network
     if any(isinstance(node, Operator) and node.func.layouts for node in network.nodes):
         return network
-    return in_layouts(network, likely(network, target))
+    chosen = likely(network, tasks, target, asking)
+    return network if chosen == Chosen() else in_layouts(network, chosen)
 
 
-def likely(network: Network, target: Target) -> Chosen:
+def likely(
+    network: Network, tasks: Sequence[NetworkTask], target: Target, asking: Callable[[], None] = lambda: None
+) -> Chosen:
     """The layouts that the estimate likes best: the order of ONNX for all tensors, or one other.
 
-    Of a device that is no CPU, and of a small network, that of ONNX.
+    Of a device that is no CPU, and of a small network, that of ONNX.  Arguments as those of `laid_out`.
     """
-    if target.kind != "cpu" or sum(i.weight * i.task.work.flops for i in tasks_of(network, target)) < LEAST_FLOPS:
+    if target.kind != "cpu" or sum(item.weight * item.task.work.flops for item in tasks) < LEAST_FLOPS:
         return Chosen()
     key = json.dumps([software(PACKAGES, ("islpy", "numpy")), network.signature, target.to_json()])
     text = CACHE.read(key)
@@ -63,6 +74,7 @@ def likely(network: Network, target: Target) -> Chosen:
             return Chosen.from_json(json.loads(text))
         except (ValueError, BadRecord):
             pass
+    asking()
     layouts = {name: whole_rows(some) for name, some in alternatives(network, target).items()}
     found = Chosen()
     if _brings_sums_together(network, layouts, target):

@@ -41,7 +41,7 @@ def attention_of(p: Parts, whole: str, mask: int, past: int, bias: int | None = 
         return False
     ends = np.cumsum([0, *sizes])
     parts = [p.sliced(whole, 2, int(ends[at]), int(ends[at + 1])) for at in range(3)]
-    q, k, v = (_in_heads(p, x, (batch, length, heads, size // heads)) for x, size in zip(parts, sizes, strict=True))
+    q, k, v = (in_heads(p, x, (batch, length, heads, size // heads)) for x, size in zip(parts, sizes, strict=True))
     before = 0
     if p.has(past):
         before = p.shape(past)[3]
@@ -52,7 +52,7 @@ def attention_of(p: Parts, whole: str, mask: int, past: int, bias: int | None = 
         p.add("Concat", both, 1, axis=0)
     masks = _masks(p, mask, (batch, length, before + length), before, like)
     y = _attended(p, (q, k, v), sizes[0] // heads, [*masks, *([] if bias is None or not p.has(bias) else [bias])], like)
-    _from_heads(p, y, (batch, length, sizes[2]))
+    from_heads(p, y, (batch, length, sizes[2]))
     return True
 
 
@@ -80,7 +80,7 @@ def multi_head_attention(p: Parts) -> bool:
             p.add("Identity", [x], at)
     masks = _masks(p, 4, (batch, length, before + keys), before)
     y = _attended(p, (q, k, v), size, [*masks, *([5] if p.has(5) else [])])
-    _from_heads(p, y, (batch, length, heads * last))
+    from_heads(p, y, (batch, length, heads * last))
     return True
 
 
@@ -95,7 +95,7 @@ def _operands(p: Parts, heads: int) -> tuple[tuple[str, str, str], tuple[int, in
         q, k, v = (p.add("Transpose", [x], perm=IN_HEADS) for x in parts)
         return (q, k, v), (size, size)
     size = p.shape()[2] // heads
-    q = _in_heads(p, 0, (batch, length, heads, size), 0 if p.has(3) else None)
+    q = in_heads(p, 0, (batch, length, heads, size), 0 if p.has(3) else None)
     if not p.has(1):
         return None
     if len(p.shape(1)) == 5:  # k and v
@@ -106,8 +106,8 @@ def _operands(p: Parts, heads: int) -> tuple[tuple[str, str, str], tuple[int, in
     if len(p.shape(1)) == 4:
         return (q, p.add("Identity", [1]), p.add("Identity", [2])), (size, p.shape(2)[3])
     keys, last = p.shape(1)[1], p.shape(2)[2] // heads
-    k = _in_heads(p, 1, (batch, keys, heads, size), heads * size if p.has(3) else None)
-    v = _in_heads(p, 2, (batch, keys, heads, last), 2 * heads * size if p.has(3) else None)
+    k = in_heads(p, 1, (batch, keys, heads, size), heads * size if p.has(3) else None)
+    v = in_heads(p, 2, (batch, keys, heads, last), 2 * heads * size if p.has(3) else None)
     return (q, k, v), (size, last)
 
 
@@ -120,7 +120,7 @@ def _without(p: Parts, x: str, axis: int) -> str:
     return p.add("Squeeze", [x, p.constant([axis], "int64")])
 
 
-def _in_heads(p: Parts, x: int | str, shape: tuple[int, int, int, int], bias: int | None = None) -> str:
+def in_heads(p: Parts, x: int | str, shape: tuple[int, int, int, int], bias: int | None = None) -> str:
     """``[b, s, n h]`` as ``[b, n, s, h]``, from where the bias of the input 3 begins with that added."""
     split = p.reshaped(x, shape)
     if bias is not None:
@@ -128,7 +128,7 @@ def _in_heads(p: Parts, x: int | str, shape: tuple[int, int, int, int], bias: in
     return p.add("Transpose", [split], perm=IN_HEADS)
 
 
-def _from_heads(p: Parts, y: str, shape: Sequence[int]) -> None:
+def from_heads(p: Parts, y: str, shape: Sequence[int]) -> None:
     """``[b, n, s, h]`` as ``[b, s, n h]``, the output."""
     together = p.add("Transpose", [y], perm=FROM_HEADS)
     p.add("Reshape", [together, p.constant(list(shape), "int64")], 0)
@@ -186,15 +186,33 @@ def rotary_embedding(p: Parts) -> bool:
         x: int | str = p.add("Transpose", [0], perm=IN_HEADS)
     else:
         batch, length, columns = shape
-        turned = int(p.attribute("rotary_embedding_dim", 0))
-        heads = int(p.attribute("num_heads", 0)) if turned else columns // (2 * half)
+        has_rest = int(p.attribute("rotary_embedding_dim", 0))
+        heads = int(p.attribute("num_heads", 0)) if has_rest else columns // (2 * half)
         size = columns // heads
         x = p.reshaped(0, (batch, length, heads, size))
     places: int | str = 1
     if p.shape(1) in ((1,), ()):
         places = p.add("Add", [p.reshaped(1, (1, 1)), p.constant([range(length)], "int64")])
-    cos, sin = (p.add("Unsqueeze", [p.add("Gather", [at, places]), p.constant([2], "int64")]) for at in (2, 3))
-    step = 2 if p.attribute("interleaved", 0) else 1
+    whole = turned(p, x, (batch, length, heads, size), (places, 2, 3))
+    if len(shape) == 4:
+        p.add("Transpose", [whole], 0, perm=FROM_HEADS)
+    else:
+        p.add("Reshape", [whole, p.constant(list(shape), "int64")], 0)
+    return True
+
+
+def turned(
+    p: Parts, x: int | str, shape: tuple[int, int, int, int], angles: tuple[int | str, int, int],
+    interleaved: str = "interleaved",
+) -> str:
+    """``[b, s, n, h]`` with pairs of columns turned; `angles` are places, and the inputs with cosines and sines of each.
+
+    Pairs are neighbours where the attribute `interleaved` says so, else of the first and second half of those columns.
+    """
+    (batch, length, heads, size), (places, *tables) = shape, angles
+    half = p.shape(tables[0])[1]
+    cos, sin = (p.add("Unsqueeze", [p.add("Gather", [at, places]), p.constant([2], "int64")]) for at in tables)
+    step = 2 if p.attribute(interleaved, 0) else 1
     firsts = (0, 1) if step == 2 else (0, half)
     a, b = (p.sliced(x, 3, at, 2 * half if step == 2 else at + half, step) for at in firsts)
     left = p.add("Sub", [p.add("Mul", [a, cos]), p.add("Mul", [b, sin])])
@@ -206,9 +224,4 @@ def rotary_embedding(p: Parts) -> bool:
         parts = [left, right]
     if 2 * half < size:
         parts.append(p.sliced(x, 3, 2 * half, size))
-    whole = p.add("Concat", parts, axis=3)
-    if len(shape) == 4:
-        p.add("Transpose", [whole], 0, perm=FROM_HEADS)
-    else:
-        p.add("Reshape", [whole, p.constant(list(shape), "int64")], 0)
-    return True
+    return p.add("Concat", parts, axis=3)

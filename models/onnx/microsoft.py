@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from ..operators.graph import Type
 from .attention import attention, multi_head_attention, rotary_embedding
+from .grouped_attention import group_query_attention
 from .parts import Parts
 
 Definition: TypeAlias = Callable[[Parts], bool]
@@ -263,6 +264,7 @@ DEFINITIONS: Mapping[tuple[str, str], Definition] = {
     (DOMAIN, "EmbedLayerNormalization"): _embed_layer_normalization,
     (DOMAIN, "Attention"): attention,
     (DOMAIN, "MultiHeadAttention"): multi_head_attention,
+    (DOMAIN, "GroupQueryAttention"): group_query_attention,
     (DOMAIN, "RotaryEmbedding"): rotary_embedding,
     (DOMAIN, "FusedMatMul"): _fused_matmul,
     (DOMAIN, "TransposeMatMul"): _fused_matmul,

@@ -14,7 +14,6 @@ from math import prod
 
 import numpy as np
 
-from ...errors import ModelProblem
 from ..operators.few_bits import most_rows
 from ..operators.graph import Type
 from .microsoft import DOMAIN, Definition
@@ -32,13 +31,13 @@ def _matmul(p: Parts) -> bool:
     count, dtype, blob = int(p.attribute("N", 0)), p.type(0).dtype, block * bits // 8
     is_block = SMALLEST <= block <= LARGEST and block & (block - 1) == 0
     if bits not in BITS or not is_block or dtype not in ("float32", "float16"):
-        raise _refused(p, f"weights of {bits} bits in blocks of {block} for {dtype}; there are those of 4 and 8 bits, "
+        raise p.refused(f"weights of {bits} bits in blocks of {block} for {dtype}; there are those of 4 and 8 bits, "
                        f"in blocks of a power of two from {SMALLEST} to {LARGEST}, for float32, float16")  # fmt: skip
     groups = -(-size // block)
     if p.has(4):
-        raise _refused(p, "weights whose order `g_idx` changes: each would need its own scale; quantise without it")
+        raise p.refused("weights whose order `g_idx` changes: each would need its own scale; quantise without it")
     if p.shape(0)[-1:] != (size,) or p.type(1).size != count * groups * blob or p.type(2).size != count * groups:
-        raise _refused(p, f"operands of {list(p.shape(0))}, {list(p.shape(1))} and {list(p.shape(2))}, which are not "
+        raise p.refused(f"operands of {list(p.shape(0))}, {list(p.shape(1))} and {list(p.shape(2))}, which are not "
                        f"those of N = {count} and K = {size}")  # fmt: skip
     rows = prod(p.shape(0)[:-1])
     in_bytes = (
@@ -69,15 +68,11 @@ def _zero(p: Parts, count: int, groups: int, bits: int) -> str | None:
         return p.cast(p.reshaped(3, (count, groups)), "float32")
     known = p.known(3)
     if known is None:
-        raise _refused(p, "zero points that are computed; make them constants")
+        raise p.refused("zero points that are computed; make them constants")
     rows = known.reshape(count, -1).astype(np.uint8)
     if bits == 4:  # of which a byte has the first in its lower half
         rows = np.stack((rows & np.uint8(15), rows >> np.uint8(4)), axis=-1).reshape(count, -1)
     return p.constant(rows[:, :groups].astype(np.float32))
-
-
-def _refused(p: Parts, why: str) -> ModelProblem:
-    return ModelProblem(f"the node {p.whole} has {why}")
 
 
 DEFINITIONS: Mapping[tuple[str, str], Definition] = {(DOMAIN, "MatMulNBits"): _matmul}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from ...errors import ModelProblem
 from ..network import Array
 from ..operators.graph import OWN_DOMAIN, Node, Type
 from .graph import ModelGraph, ModelNode, model_node
@@ -48,6 +49,10 @@ class Parts:
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute's value, or the default that the operator gives it."""
         return self.whole.values.get(name, default)
+
+    def refused(self, why: str) -> ModelProblem:
+        """The error that says what the whole has that there is not."""
+        return ModelProblem(f"the node {self.whole} has {why}")
 
     def add(self, op: str, inputs: Sequence[int | str], into: int | Sequence[int] = -1, **values: Any) -> str:
         """Add a node; the name of its first result.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...backends.cpu_topology import usable_threads
 from ...ir.collection import uncollected
@@ -12,6 +13,9 @@ from . import jobs
 from .bench import Bench, Limits
 from .protocol import Build, Built, Failed
 from .threads import DaemonThread
+
+if TYPE_CHECKING:
+    from ...ir.target import Target
 
 FEWEST = 4
 """Builds for each worker, below which it has hardly started when all is done."""
@@ -46,6 +50,21 @@ class AllCores:
             thread.close()
             bench.close()
 
+    def begin(self, count: int, target: Target) -> None:
+        """Start the workers for so many builds that come soon; each loads what a build needs, by one of a small program.
+
+        Builds wait for that, and what this process does meanwhile does not.
+        """
+        self._start(count)
+        for bench, thread in self._benches:
+            thread.submit(partial(bench.build, Build(script=jobs.SMALL, target=target, estimated={})))
+
+    def _start(self, count: int) -> None:
+        """As many workers as there are cores and enough builds of `count` for."""
+        workers = min(usable_threads(), count // FEWEST)
+        while 1 < workers > len(self._benches):
+            self._benches.append((Bench(LIMITS), DaemonThread("stridesmith-bench")))
+
     def __call__(self, wanted: Iterable[Build]) -> list[Built | Failed]:
         """The replies in the order of the jobs."""
         given = list(wanted)
@@ -59,9 +78,7 @@ class AllCores:
                     return
                 replies[number] = bench.build(given[number])
 
-        workers = min(usable_threads(), len(given) // FEWEST)
-        while 1 < workers > len(self._benches):
-            self._benches.append((Bench(LIMITS), DaemonThread("stridesmith-bench")))
+        self._start(len(given))
         if not self._benches:
             return build_here(given)
         for end in [thread.submit(partial(work, bench)) for bench, thread in self._benches[: len(given)]]:

@@ -17,6 +17,7 @@ from stridesmith.models.api import compiled
 from stridesmith.models.chosen import Chosen, keep
 from stridesmith.models.fusion import fused
 from stridesmith.models.network import Network
+from stridesmith.models.tasks import tasks_of
 from stridesmith.models.unmeasured import laid_out, likely
 from stridesmith.search.records.database import Database
 
@@ -55,21 +56,22 @@ def test_all_tensors_have_the_order_that_the_estimate_likes(
     network: Network, channels_last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Channels last, between the operators of the network, or as ONNX has it; what was chosen is kept."""
-    asked = likes(channels_last, monkeypatch)
-    chosen = likely(network, CPU)
+    asked, ahead = likes(channels_last, monkeypatch), list[int]()
+    chosen = likely(network, tasks_of(network, CPU), CPU, lambda: ahead.append(len(asked)))
     assert {tuple(dim.dim for dim in layout.dims) for layout in chosen.written.values()} == (
         {ORDERS[True]} if channels_last else set()
     )
-    assert asked
+    assert asked and ahead == [0]
     asked.clear()
-    assert likely(network, CPU) == chosen and not asked
+    assert likely(network, tasks_of(network, CPU), CPU, lambda: ahead.append(1)) == chosen and not asked
+    assert ahead == [0]
 
 
 def test_a_small_network_is_as_onnx_has_it(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is compiled sooner, and no slower than can be seen."""
     asked = likes(True, monkeypatch)
     monkeypatch.setattr(unmeasured, "LEAST_FLOPS", 1e7)
-    assert likely(network, CPU) == Chosen() and not asked
+    assert likely(network, tasks_of(network, CPU), CPU) == Chosen() and not asked
 
 
 def test_what_is_added_up_stays_together(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +84,7 @@ def test_what_is_added_up_stays_together(network: Network, monkeypatch: pytest.M
         x = make.map("T.max({0}, T.float32(0))", make.work("matmul", x, make.constant(k, n), m=m, n=n, k=k))
     products = fused(make.network(x), CPU)
     assert any(len(some) > 1 for some in alternatives(products, CPU).values())
-    assert likely(products, CPU) == Chosen() and not asked
+    assert likely(products, tasks_of(products, CPU), CPU) == Chosen() and not asked
 
 
 def test_what_was_measured_comes_before_estimates(
@@ -92,14 +94,15 @@ def test_what_was_measured_comes_before_estimates(
     likes(True, monkeypatch)
     database = Database(str(tmp_path / "kept.db"))
     for known in (None, database):
-        found = laid_out(network, CPU, known)
+        found = laid_out(network, tasks_of(network, CPU), CPU, known)
         assert all(node.func.layouts for node in found.nodes)
-        assert laid_out(found, CPU, known) is found
+        assert laid_out(found, tasks_of(found, CPU), CPU, known) is found
     monkeypatch.setattr(unmeasured, "best_record", lambda *_: object())
-    assert laid_out(network, CPU, database) is network
+    assert laid_out(network, tasks_of(network, CPU), CPU, database) is network
     monkeypatch.undo()
     keep(Chosen(), network, CPU, database)
-    assert [node.func for node in laid_out(network, CPU, database).nodes] == [node.func for node in network.nodes]
+    found = laid_out(network, tasks_of(network, CPU), CPU, database)
+    assert [node.func for node in found.nodes] == [node.func for node in network.nodes]
 
 
 def test_a_network_in_likely_layouts_computes_the_same(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

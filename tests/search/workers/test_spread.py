@@ -8,7 +8,7 @@ import pytest
 
 from stridesmith.backends.devices import discover
 from stridesmith.search.tasks.interface import interface_of
-from stridesmith.search.workers import spread
+from stridesmith.search.workers import jobs, spread
 from stridesmith.search.workers.bench import Bench
 from stridesmith.search.workers.protocol import Build, Built, Failed
 from stridesmith.space.workloads import workload
@@ -47,6 +47,24 @@ def test_workers_build_the_same_as_this_process(wanted: list[Build], monkeypatch
         assert len(benches) == 2
         assert hashes(build(wanted[:3])) == right[:3]  # the workers are there already
         assert {bench for bench, _ in there} == benches
+
+
+def test_workers_that_began_do_the_builds(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has built a small program by then; where there will be few builds, none begins."""
+    there = list[tuple[int, str]]()
+
+    def noted(bench: Bench, job: Build) -> Failed:
+        there.append((id(bench), job.script))
+        return Failed(status="refused")
+
+    monkeypatch.setattr(Bench, "build", noted)
+    with spread.AllCores() as build:
+        build.begin(2 * spread.FEWEST - 1, wanted[0].target)
+        build.begin(2 * spread.FEWEST, wanted[0].target)
+        assert hashes(build(wanted[:2])) == ["refused", "refused"]
+    began = [bench for bench, script in there if script == jobs.SMALL]
+    assert len(set(began)) == len(began) == 2
+    assert [script for _, script in there if script != jobs.SMALL] == [job.script for job in wanted[:2]]
 
 
 def test_what_a_worker_is_lost_with_is_built_here(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
