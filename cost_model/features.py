@@ -8,7 +8,8 @@ schedules several blocks is described by its largest one in depth, the others ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..ir.deadline import OutOfTime, look
 from ..space.design.apply import columns
-from ..space.design.candidates import Candidates
+from ..space.design.candidates import Candidates, Stack
 from .formulas import estimate
 from .geometry import Geometry
 from .tiling import Columns, Vector, log2
@@ -49,6 +50,47 @@ class Estimates:
                 each = [part.estimate(rows[:, part.start : part.stop]) for part in parts]
                 out[start : start + len(rows)] = _together(parts, each)
         return out
+
+    def estimates(
+        self, asked: Sequence[tuple[int, NDArray[np.int64]]]
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """The estimates of populations of several sketches, each with its place among those that are `asked` for.
+
+        Those that can be one population are looked at together, which takes hardly longer than one of them: what small
+        arrays take is Python's.
+        """
+        for places in self._stacks(asked):
+            if len(places) == 1:
+                yield places[0], self.estimate(*asked[places[0]])
+                continue
+            look()
+            parts = [self._parts[asked[at][0]][0] for at in places]
+            stack = Stack([part.candidates(asked[at][1]) for part, at in zip(parts, places, strict=True)])
+            scores = _together(parts[:1], [parts[0].estimate_of(stack)])
+            ends = np.cumsum([len(asked[at][1]) for at in places])
+            yield from zip(places, np.split(np.broadcast_to(scores, len(stack)), ends[:-1]), strict=True)
+
+    def _stacks(self, asked: Sequence[tuple[int, NDArray[np.int64]]]) -> Iterator[list[int]]:
+        """The places of what is asked for in groups, of which those of several are a `Stack` of a few thousand rows."""
+        groups: dict[Hashable, list[int]] = {}
+        pairs: dict[Hashable, tuple[int, int]] = {}
+        for at, (number, rows) in enumerate(asked):
+            self._check(number, rows)
+            key: Hashable = at
+            if len(self._parts[number]) == 1 and len(rows) < _CHUNK:
+                key, pair = self._parts[number][0].stacked_by
+                if pair is not None and pairs.setdefault(key, pair) != pair:
+                    key = key, pair
+            groups.setdefault(key, []).append(at)
+        for places in groups.values():
+            some, count = list[int](), 0
+            for at in places:
+                if some and count + len(asked[at][1]) > _CHUNK:
+                    yield some
+                    some, count = [], 0
+                some.append(at)
+                count += len(asked[at][1])
+            yield some
 
     def blocks(self, number: int, population: NDArray[np.int64]) -> list[tuple[float, Columns]]:
         """The points and the columns of each block of sketch `number`, from which the estimate is computed, for a fit.
@@ -134,9 +176,24 @@ class _Part:
         """The population's decisions, decoded."""
         return Candidates(self.part, population, self.target)
 
+    @cached_property
+    def stacked_by(self) -> tuple[Hashable, tuple[int, int] | None]:
+        """What is equal for parts of which a `Stack` can be made; and the axes that it may fuse, the same ones, if any.
+
+        Devices that are no CPU have columns that look at one structure (`warps`).
+        """
+        part, structure, alone = self.part, self.part.structure, self.target.kind != "cpu"
+        some = self.candidates(np.zeros((0, len(part.decisions)), np.int64))
+        key = id(part if alone else part.anchor), part.chunks, structure.dot, structure.factored, some.panelled
+        return key, some.pair
+
     def estimate(self, population: NDArray[np.int64]) -> Vector:
         """The estimate alone, (N,) or (1,)."""
-        return self._estimate(self.geometry.derive(self.candidates(population), alone=True))
+        return self.estimate_of(self.candidates(population))
+
+    def estimate_of(self, candidates: Candidates) -> Vector:
+        """The estimate of candidates that are decoded, those of a stack that begins with this part among them."""
+        return self._estimate(self.geometry.derive(candidates, alone=True))
 
     def columns(self, population: NDArray[np.int64]) -> Columns:
         """The columns of the techniques and derived ones, (N,) or (1,) each."""

@@ -20,7 +20,7 @@ from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PE
 from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, DotPacked4, Identity, LayoutFamily, meeting
 from . import lines as lines_of
 from . import warps
-from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
+from .tiling import ONE, Columns, Cover, Vector, covers, either, floats, log2, product
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -37,7 +37,10 @@ SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and writte
 
 
 class Geometry:
-    """Derived columns of one part (an anchor in a structure) of a sketch on a target."""
+    """Derived columns of one part (an anchor in a structure) of a sketch on a target.
+
+    Those of a `Stack` of parts are the same, which begins with this one.
+    """
 
     def __init__(self, part: Open, target: Target) -> None:
         self.part, self.target = part, target
@@ -45,7 +48,6 @@ class Geometry:
         self.operands = tuple(part.anchor.stored if o.is_output else o for o in part.anchor.operands)
         self.inputs = [(number, o) for number, o in enumerate(self.operands) if not o.is_output]
         self.output = next(o for o in self.operands if o.is_output)
-        self.vec = part.structure.vec
         self.lanes = np.float32(target.vector_lanes(self.output.dtype))
         self.points = float(np.prod([axis.extent for axis in self.axes], dtype=np.float64))
 
@@ -72,10 +74,11 @@ class Geometry:
         return out
 
     def _meets(self, candidates: Candidates, number: int) -> Vector:
-        """How a vector along the vector axis meets what is read of an operand in each candidate."""
+        """How a vector along its axis meets what is read of an operand in each candidate."""
         found, which = self._read(candidates, number)
-        meets = [meeting(operand, layout, self.vec, self.target.kind) for operand, layout in found]
-        return np.asarray(meets, np.float32)[which]
+        kind = self.target.kind
+        meets = [[meeting(operand, layout, vec, kind) for operand, layout in found] for vec in candidates.vecs]
+        return np.asarray(meets, np.float32)[candidates.which_vec, which]
 
     def _read(
         self, candidates: Candidates, number: int
@@ -98,11 +101,12 @@ class Geometry:
             out["products"] = np.full(1, self.target.products_at_once(self.part.anchor.signs), np.float32)
             out["latency"] = np.full(1, self.target.dot_latency(self.part.anchor.signs), np.float32)
         out["widened"] = np.full(1, dot is None and self.part.anchor.signs in SIGNS, np.float32)
-        lane = cover.levels["lane"][self.vec]
-        vectors = cover.levels["reg"][self.vec] / lane
+        lane = floats(candidates.lane)
+        along = self._of_vec(candidates, cover.levels["reg"])
+        vectors = along / lane
         rows = cover.volume("reg", "spatial")
-        if self.axes[self.vec].kind == "spatial":
-            rows = rows / cover.levels["reg"][self.vec]
+        if self.axes[candidates.vecs[0]].kind == "spatial":
+            rows = rows / along
         accumulators = rows * vectors
         steps = cover.volume("reg") / (accumulators * lane)
         wide = np.maximum(lane / self.lanes, 1)
@@ -112,16 +116,16 @@ class Geometry:
         computed: Vector = np.zeros(1, np.float32)
         for position, (number, operand) in enumerate(self.inputs):
             access = self._meets(candidates, number)
-            elements = self._loaded(cover, operand, access, accumulators * wide, lane)
+            elements = self._loaded(cover, candidates, operand, access, accumulators * wide, lane)
             inlined = candidates.place(number) == INLINE
             out[f"access:in{position}"] = access
             out[f"inlined:in{position}"] = floats(inlined)
-            tested = np.maximum(tested, inlined & (access == CONTIGUOUS) & self._is_tested(operand))
-            for kind, here in self._loads(operand, access, elements, elements / lane, inlined).items():
+            tested = np.maximum(tested, inlined & (access == CONTIGUOUS) & self._is_tested(candidates, operand))
+            for kind, here in self._loads(candidates, operand, access, elements, elements / lane, inlined).items():
                 loads[kind] = np.asarray(loads[kind] + here, np.float32)
             values = np.where(access == CONTIGUOUS, elements / lane, elements)
             computed = computed + np.where(inlined, values * np.float32(_operations(operand)), np.float32(0))
-            step = self._values(cover, operand, access, "step")
+            step = self._values(cover, candidates, operand, access, "step")
             live.append(np.where(access == BROADCAST, step, step / lane))
         for kind, count in loads.items():
             out[f"loads:{kind}"] = np.asarray(count / (accumulators * steps), np.float32)
@@ -141,42 +145,56 @@ class Geometry:
         out["steps"] = log2(steps)
         out["body"] = log2(accumulators * steps)
 
-    def _loaded(self, cover: Cover, operand: Operand, access: Vector, taken: Vector, lane: Vector) -> Vector:
+    def _of_vec(self, candidates: Candidates, by_axis: Sequence[Vector]) -> Vector:
+        """The vector of the axis along which each candidate's vectors run."""
+        first, *others = candidates.vecs
+        found = by_axis[first]
+        for axis in others:
+            found = np.where(candidates.by_vec([axis == vec for vec in candidates.vecs]), by_axis[axis], found)
+        return found
+
+    def _loaded(
+        self, cover: Cover, candidates: Candidates, operand: Operand, access: Vector, taken: Vector, lane: Vector
+    ) -> Vector:
         """Elements loaded in one turn of the unrolled body.
 
         What neighbouring steps share is loaded once where the registers that accumulators leave hold it, else in
         each step.
         """
-        whole, step = (self._values(cover, operand, access, level) for level in ("reg", "step"))
+        whole, step = (self._values(cover, candidates, operand, access, level) for level in ("reg", "step"))
         kept = np.where(access == BROADCAST, whole, whole / lane)
         steps = cover.volume("reg", "reduce")
         return np.asarray(np.where(taken + kept <= self.target.registers, whole, step * steps), np.float32)
 
-    def _values(self, cover: Cover, operand: Operand, access: Vector, level: str) -> Vector:
+    def _values(
+        self, cover: Cover, candidates: Candidates, operand: Operand, access: Vector, level: str
+    ) -> Vector:
         """Elements that a tile of the level needs in registers; vectors that overlap are values of their own."""
         if not operand.dims:
             return cover.footprint(operand, level)
-        apart = [
-            product([cover.levels[level][axis] for axis, _ in terms]) if self._lies_along(terms) else reach
-            for terms, reach in zip(operand.dims, cover.reach(operand, level), strict=True)
-        ]
+        apart = []
+        for terms, reach in zip(operand.dims, cover.reach(operand, level), strict=True):
+            along = self._lies_along(candidates, terms)
+            alone = product([cover.levels[level][axis] for axis, _ in terms]) if along.any() else reach
+            apart.append(either(along, alone, reach))
         return np.where(access == BROADCAST, cover.footprint(operand, level), product(apart))
 
-    def _lies_along(self, terms: Terms) -> bool:
-        return any(axis == self.vec for axis, _ in terms)
+    def _lies_along(self, candidates: Candidates, *dims: Terms) -> NDArray[np.bool_]:
+        """Whether vectors run along an axis that moves one of some dimensions."""
+        return candidates.by_vec([any(axis == vec for terms in dims for axis, _ in terms) for vec in candidates.vecs])
 
-    def _is_tested(self, operand: Operand) -> bool:
+    def _is_tested(self, candidates: Candidates, operand: Operand) -> NDArray[np.bool_]:
         """Whether what computes the operand chooses along the vector axis, so that lanes of a vector differ."""
-        return any(self._lies_along(operand.dims[dim]) for dim in operand.tested if operand.dims)
+        return self._lies_along(candidates, *(operand.dims[dim] for dim in operand.tested if operand.dims))
 
     def _loads(
-        self, operand: Operand, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
+        self, candidates: Candidates, operand: Operand, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
     ) -> dict[str, Vector]:
         """Loads by kind; an inlined producer is computed, with its conditions, for every element."""
         # Vectors begin at any element where another axis moves them along their own dimension.
-        shifted = any(len(terms) > 1 and self._lies_along(terms) for terms in operand.dims)
+        shifted = self._lies_along(candidates, *(terms for terms in operand.dims if len(terms) > 1))
         kinds = {"broadcast": (access == BROADCAST, elements)}
-        kinds["contiguous"] = ((access == CONTIGUOUS) & (not shifted), vectors)
+        kinds["contiguous"] = ((access == CONTIGUOUS) & ~shifted, vectors)
         kinds["shifted"] = ((access == CONTIGUOUS) & shifted, vectors)
         kinds["paired"] = (access == PAIRED, vectors)
         kinds["strided"] = (access == STRIDED, elements)
@@ -269,8 +287,8 @@ class Geometry:
         return lines_of.runs(order, reach, operand.shape, dtypes.bits(operand.dtype) / 8, self.target)
 
     def _edges(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
-        wasted, tails = candidates.executed, ONE
-        branches, inner = np.zeros(1, np.float32), np.zeros(1, np.float32)
+        wasted, tails, nothing = candidates.executed, ONE, np.zeros(1, np.float32)
+        branches = inner = nothing
         for number, axis in enumerate(self.axes):
             if axis.extent == 1:
                 continue
@@ -279,22 +297,24 @@ class Geometry:
             ragged = rounded > 1
             how = candidates.boundary[number]
             waste = np.where(how == OVERCOMPUTE, rounded, ONE)
+            branch = (ragged & (how == BRANCH)).astype(np.float32)
             out[f"waste:{axis.name}"] = log2(waste)
             out[f"tail:{axis.name}"] = np.where(ragged, extent % tile / tile, np.float32(0))
-            out[f"branch:{axis.name}"] = (ragged & (how == BRANCH)).astype(np.float32)
+            out[f"branch:{axis.name}"] = branch
             wasted = wasted * waste
             tails = tails * np.where(ragged & ((how == PEEL) | (how == MASK)), rounded, ONE)
-            if number == self.vec:
-                odd = extent % cover.levels["lane"][number] / extent
-                out["scalar"] = out[f"branch:{axis.name}"]
-                out["odd"] = np.where(ragged & (how == PEEL), odd, np.float32(0))
-                out["lanewise"] = np.where(ragged & (how == BRANCH), odd, np.float32(0))
-            elif axis.kind == "reduce":
-                inner = inner + out[f"branch:{axis.name}"]
+            along = candidates.by_vec([number == vec for vec in candidates.vecs])
+            if along.any():
+                odd = extent % floats(candidates.lane) / extent
+                peeled, tested = (np.where(ragged & (how == kind), odd, np.float32(0)) for kind in (PEEL, BRANCH))
+                for name, here in (("scalar", branch), ("odd", peeled), ("lanewise", tested)):
+                    out[name] = either(along, here, out.get(name, nothing))
+            if axis.kind == "reduce":
+                inner = inner + either(along, nothing, branch)
             else:
-                branches = branches + out[f"branch:{axis.name}"]
+                branches = branches + either(along, nothing, branch)
         for name in ("scalar", "odd", "lanewise"):
-            out.setdefault(name, np.zeros(1, np.float32))
+            out.setdefault(name, nothing)
         out["waste"], out["tails"], out["branches"], out["inner_branches"] = log2(wasted), log2(tails), branches, inner
 
     def _parallel(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
@@ -343,7 +363,7 @@ class Geometry:
         cuts = np.clip(floats(candidates.threads) / around, ONE, tiles[axis]) - ONE
         line = np.float32(8 * self.target.line_bytes // dtypes.bits(self.output.dtype))
         chunk, extent = cover.levels["chunk"][axis], np.float32(self.axes[axis].extent)
-        lanes = np.where(self._meets(candidates, number) == STRIDED, ONE, cover.levels["lane"][self.vec])
+        lanes = np.where(self._meets(candidates, number) == STRIDED, ONE, floats(candidates.lane))
         stores = np.float32(np.prod(self.output.shape, dtype=np.float64)) / extent * np.minimum(line, extent) / lanes
         given = np.asarray([isinstance(layout, Identity) for layout in candidates.layouts(number)])
         is_cut = (chunk < extent) & (chunk % line != 0) & given[candidates.layout(number)]

@@ -109,10 +109,11 @@ def covers(candidates: Candidates) -> Cover:
 
     A panel of a reduction is complete inside of the shared loops; the whole reduction is, where these advance.
     """
-    axes, vec, pair = candidates.axes, candidates.structure.vec, candidates.pair
+    axes, pair, lanes = candidates.axes, candidates.pair, floats(candidates.lane)
     extents = [np.full(1, axis.extent, np.float32) for axis in axes]
     lane = [ONE] * len(axes)
-    lane[vec] = floats(candidates.lane)
+    for vec in candidates.vecs:
+        lane[vec] = either(candidates.by_vec([vec == other for other in candidates.vecs]), lanes, ONE)
     reg = [np.maximum(floats(size), inner) for size, inner in zip(candidates.cover, lane, strict=True)]
     panels = map(floats, candidates.panel)
     panel = [np.maximum(q, r) if a.kind == "reduce" else r for a, q, r in zip(axes, panels, reg, strict=True)]
@@ -161,6 +162,13 @@ def _blocks(candidates: Candidates, panel: Sequence[Vector], extents: Sequence[V
         rows = np.clip(panel[low] * tiles[low] / row, ONE, np.maximum(extents[high], ONE))
         block[high] = np.where(fused > 0, np.maximum(rows, block[high]), block[high])
     return block
+
+
+def either(is_first: NDArray[np.bool_], first: Vector, second: Vector) -> Vector:
+    """The elements of the first vector where that is said, else of the second; one of the two as it is if it is all."""
+    if is_first.all():
+        return first
+    return np.where(is_first, first, second) if is_first.any() else second
 
 
 def floats(values: NDArray[np.int64] | NDArray[np.bool_]) -> Vector:

@@ -7,7 +7,7 @@ arithmetic, so that thousands of candidates are scored for each one that is hand
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.deadline import OutOfTime
+from ...ir.deadline import OutOfTime, has_deadline
 from ...space.design.candidates import distinct_rows
 from .search_space import ENUMERATE, Key, Population, SearchSpace
 
@@ -41,6 +41,8 @@ class Evaluated:
 
 Evaluate = Callable[[int, Population], Evaluated]
 """``evaluate(sketch number, population)``."""
+EvaluateAll = Callable[[Sequence[tuple[int, Population]]], Iterable[tuple[int, Evaluated]]]
+"""``evaluate`` of several populations: each with its place among those that were given, in any order."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +75,27 @@ class Effort:
     patience: float = inf
 
 
-def by_estimate(features: Estimates) -> Evaluate:
+def by_estimate(features: Estimates) -> EvaluateAll:
     """Scores by the hand-written estimate alone, each candidate for itself."""
 
-    def evaluate(number: int, rows: Population) -> Evaluated:
-        scores = -features.estimate(number, rows).astype(np.float64)
-        return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
+    def evaluate(asked: Sequence[tuple[int, Population]]) -> Iterator[tuple[int, Evaluated]]:
+        for at, found in features.estimates(asked):
+            rows = asked[at][1]
+            prints = row_fingerprints(rows.astype(np.float32))
+            yield at, Evaluated(np.arange(len(rows)), -found.astype(np.float64), prints)
 
     return evaluate
+
+
+def one_by_one(evaluate: Evaluate) -> EvaluateAll:
+    """Populations evaluated one after the other."""
+    return lambda asked: ((at, evaluate(number, rows)) for at, (number, rows) in enumerate(asked))
 
 
 def evolve(
     search_space: SearchSpace,
     numbers: Sequence[int],
-    evaluate: Evaluate,
+    evaluate: EvaluateAll,
     rng: np.random.Generator,
     effort: Effort,
     parents: Mapping[int, Population] | None = None,
@@ -103,45 +112,46 @@ def evolve(
     pools: dict[int, Scored] = {}
     own = dict(zip(numbers, rng.spawn(len(numbers)), strict=True))
     with contextlib.suppress(OutOfTime):
-        for number in numbers:
-            pools[number] = _first(search_space, number, evaluate, own[number], effort, (parents or {}).get(number))
+        for some in _at_once(numbers):
+            drawn = ((n, _first(search_space, n, own[n], effort, (parents or {}).get(n))) for n in some)
+            pools.update((pool.sketch, pool) for pool in _ranked(list(drawn), evaluate))
         best = max((float(pool.scores[0]) for pool in pools.values() if len(pool.rows)), default=0.0)
         racing = [n for n in numbers if len(pools[n].rows) and search_space.size(n) > ENUMERATE]
         waited = dict.fromkeys(racing, 0)
         for _ in range(effort.generations):
             racing = sorted(racing, key=lambda n: -pools[n].scores[0])[: max(FEWEST, len(racing) // 2)]
             racing = [n for n in racing if pools[n].scores[0] >= best - effort.margin and waited[n] < effort.patience]
-            for number in racing:
-                before = pools[number].scores[0]
-                pools[number] = _next(search_space, pools[number], evaluate, own[number], effort)
-                waited[number] = 0 if pools[number].scores[0] > before else waited[number] + 1
-                best = max(best, float(pools[number].scores[0]))
+            for some in _at_once(racing):
+                bred = [(n, _children(search_space, pools[n], own[n], effort)) for n in some]
+                for made in _ranked(bred, evaluate):
+                    number, before = made.sketch, pools[made.sketch].scores[0]
+                    pools[number] = _merged(pools[number], made, keep=4 * effort.population)
+                    waited[number] = 0 if pools[number].scores[0] > before else waited[number] + 1
+                    best = max(best, float(pools[number].scores[0]))
     return [pools[number] for number in numbers if number in pools]
 
 
+def _at_once(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The sketches that are evaluated together: all, but one by one where there is a deadline between two of them."""
+    yield from [[number] for number in numbers] if has_deadline() else [numbers]
+
+
 def _first(
-    search_space: SearchSpace,
-    number: int,
-    evaluate: Evaluate,
-    rng: np.random.Generator,
-    effort: Effort,
-    parents: Population | None,
-) -> Scored:
+    search_space: SearchSpace, number: int, rng: np.random.Generator, effort: Effort, parents: Population | None
+) -> Population:
     """The generation that a sketch starts with: all of a small sketch."""
     if search_space.size(number) <= ENUMERATE:
-        return ranked(number, search_space.draw(rng, number, ENUMERATE), evaluate)
+        return search_space.draw(rng, number, ENUMERATE)
     rows = search_space.draw(rng, number, effort.population)
     if parents is not None and len(parents):
         repeated = parents[rng.integers(len(parents), size=effort.population // 2)]
         near = mutated(search_space, number, repeated, rng)
         rows = np.concatenate([rows, parents, possible(search_space, number, near)])
-    return ranked(number, rows, evaluate)
+    return rows
 
 
-def _next(
-    search_space: SearchSpace, seen: Scored, evaluate: Evaluate, rng: np.random.Generator, effort: Effort
-) -> Scored:
-    """What was seen of a sketch with one more generation."""
+def _children(search_space: SearchSpace, seen: Scored, rng: np.random.Generator, effort: Effort) -> Population:
+    """One more generation of a sketch of which some candidates were seen."""
     population, number = effort.population, seen.sketch
     elite = seen.head(max(8, population // 4)).rows
     parents = elite[_towards_best(rng, len(elite), population // 2)]
@@ -153,7 +163,7 @@ def _next(
             search_space.draw(rng, number, population // 10),
         ]
     )
-    return _merged(seen, ranked(number, possible(search_space, number, children), evaluate), keep=4 * population)
+    return possible(search_space, number, children)
 
 
 def mutated(
@@ -191,12 +201,23 @@ def possible(search_space: SearchSpace, number: int, rows: Population) -> Popula
 
 def ranked(number: int, rows: Population, evaluate: Evaluate) -> Scored:
     """One of the rows for each program, best first."""
-    rows = rows[distinct_rows(rows)[0]]
-    if not len(rows):
-        return Scored(number, rows, np.zeros(0), np.zeros(0, np.uint64))
-    found = evaluate(number, rows)
-    order = np.argsort(-found.scores, kind="stable")
-    return Scored(number, rows[found.positions[order]], found.scores[order], found.fingerprints[order])
+    (found,) = _ranked([(number, rows)], one_by_one(evaluate))
+    return found
+
+
+def _ranked(asked: Sequence[tuple[int, Population]], evaluate: EvaluateAll) -> Iterator[Scored]:
+    """`ranked` of the rows of several sketches, in any order."""
+    left = []
+    for number, rows in asked:
+        rows = rows[distinct_rows(rows)[0]]
+        if len(rows):
+            left.append((number, rows))
+        else:
+            yield Scored(number, rows, np.zeros(0), np.zeros(0, np.uint64))
+    for at, found in evaluate(left):
+        number, rows = left[at]
+        order = np.argsort(-found.scores, kind="stable")
+        yield Scored(number, rows[found.positions[order]], found.scores[order], found.fingerprints[order])
 
 
 def distinct(fingerprints: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:

@@ -36,6 +36,7 @@ from ..candidates.evolution import (
     distinct,
     evolve,
     mutated,
+    one_by_one,
     pick_diverse,
     possible,
     ranked,
@@ -241,7 +242,7 @@ class ModelSampler(BaseSampler):
             return pools
         effort = Effort(max(192, POPULATION // max(1, len(chosen))), GENERATIONS)
         parents = {n: best for n in chosen if (best := history.best_of(n, 8)) is not None}
-        pools = evolve(self.search_space, chosen, self._evaluate, self._rng, effort, parents)
+        pools = evolve(self.search_space, chosen, one_by_one(self._evaluate), self._rng, effort, parents)
         known = Counter(key[0] for key in history.seen)  # those among the best of a pool are taken out of it later
         return [pool.head(256 + known[pool.sketch]) for pool in pools]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,22 @@ class Candidates:
         number, table = self.part.whole_tables[name]
         found: Ints = table[self.alternative(number)]
         return found
+
+    # ---------------------------------------------------------------- vectors
+
+    @property
+    def vecs(self) -> tuple[int, ...]:
+        """The axes along which vectors of some candidates run."""
+        return (self.structure.vec,)
+
+    @property
+    def which_vec(self) -> Ints:
+        """Which of `vecs` each candidate's vectors run along."""
+        return np.zeros(1, np.int64)
+
+    def by_vec(self, values: Sequence[bool]) -> Bools:
+        """The one of some values, one for each of `vecs`, that goes with each candidate."""
+        return np.asarray(values, bool)[self.which_vec]
 
     # ---------------------------------------------------------------- tiles
 
@@ -343,6 +360,58 @@ class Candidates:
         for number in self.part.of("local"):
             result = result | self.in_memory("local", number)
         return result
+
+
+class Stack(Candidates):
+    """Candidates of several structures of one anchor, one behind the other, as one population.
+
+    Either all structures add up parts in the lanes of vectors or none does, those that cut a reduction in panels cut
+    the same one, as all others do, and those that fuse two axes fuse the same ones.
+    """
+
+    def __init__(self, parts: Sequence[Candidates]) -> None:
+        first = parts[0]
+        super().__init__(first.part, np.zeros((sum(map(len, parts)), 0), np.int64), first.target)
+        self.parts = tuple(parts)
+        self._vecs = tuple(dict.fromkeys(c.structure.vec for c in parts))
+        self._which_vec = self._joined([np.full(1, self._vecs.index(c.structure.vec)) for c in parts])
+
+    def _joined(self, each: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """The vectors of all parts one behind the other; one element where all have the same single one."""
+        if all(len(vector) == 1 and vector[0] == each[0][0] for vector in each):
+            return each[0]
+        return np.concatenate([np.broadcast_to(v, len(c)) for v, c in zip(each, self.parts, strict=True)])
+
+    def _numbers(self, name: str, default: int) -> Ints:
+        return self._joined([c._numbers(name, default) for c in self.parts])
+
+    @property
+    def vecs(self) -> tuple[int, ...]:
+        return self._vecs
+
+    @property
+    def which_vec(self) -> Ints:
+        return self._which_vec
+
+    @cached_property
+    def lane(self) -> Ints:
+        return self._joined([c.lane for c in self.parts])
+
+    @property
+    def pair(self) -> tuple[int, int] | None:
+        return next((c.pair for c in self.parts if c.pair is not None), None)
+
+    @cached_property
+    def executed(self) -> NDArray[np.float32]:
+        return self._joined([c.executed for c in self.parts])
+
+    def layouts(self, number: int) -> tuple[LayoutFamily, ...]:
+        return tuple(dict.fromkeys(layout for c in self.parts for layout in c.layouts(number)))
+
+    def layout(self, number: int) -> Ints:
+        place = {layout: at for at, layout in enumerate(self.layouts(number))}
+        places = [np.asarray([place[layout] for layout in c.layouts(number)], np.int64) for c in self.parts]
+        return self._joined([at[c.layout(number)] for at, c in zip(places, self.parts, strict=True)])
 
 
 def product(extents: Sequence[Ints]) -> Ints:

@@ -51,13 +51,18 @@ def f(c: T.Buffer((37, 40), "float32")):
 @pytest.mark.parametrize("target", [CPU, OPENCL], ids=["cpu", "opencl"])
 @pytest.mark.parametrize("name", names())
 def test_every_workload_has_features(name, target):
-    """Each sketch of each workload: finite estimates that differ, no infinite feature, no row that is all missing."""
+    """Each sketch of each workload: finite estimates that differ, no infinite feature, no row that is all missing.
+
+    Estimates of all sketches together are those of each by itself.
+    """
     work = workload(name)
     space = generate(work.func, target, dict.fromkeys(work.constants, "constant"))
     search_space, columns = SearchSpace(space), FeatureMap(space.sketches, target)
     rng = np.random.default_rng(0)
-    for number in search_space.open:
-        rows = search_space.draw(rng, number, 64)
+    asked = [(number, search_space.draw(rng, number, 64)) for number in search_space.open]
+    together = dict(columns.estimates(asked))
+    for at, (number, rows) in enumerate(asked):
+        np.testing.assert_array_equal(together[at], columns.estimate(number, rows))
         matrix = columns.matrix(number, rows)
         estimate = matrix[:, columns.columns.index(ESTIMATE)]
         assert np.isfinite(estimate).all()

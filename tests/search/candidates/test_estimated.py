@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
 
 from stridesmith.cost_model.features import Estimates
+from stridesmith.cost_model.geometry import Geometry
+from stridesmith.cost_model.tiling import Columns
+from stridesmith.ir.deadline import until
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates.estimated import favourite, promising
-from stridesmith.search.candidates.evolution import Effort, Evaluated, by_estimate, evolve
+from stridesmith.search.candidates.evolution import Effort, Evaluated, by_estimate, evolve, one_by_one
 from stridesmith.search.candidates.search_space import Population, SearchSpace
+from stridesmith.space.design.candidates import Candidates, Stack
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import workload
 
@@ -64,9 +71,9 @@ def test_sketches_that_are_far_behind_are_not_bred() -> None:
     evaluate = by_estimate(Estimates(space.sketches, space.target))
     seen: list[int] = []
 
-    def counted(number: int, rows: Population) -> Evaluated:
-        seen.append(number)
-        return evaluate(number, rows)
+    def counted(asked: Sequence[tuple[int, Population]]) -> Iterable[tuple[int, Evaluated]]:
+        seen.extend(number for number, _ in asked)
+        return evaluate(asked)
 
     def found(margin: float) -> tuple[dict[int, float], list[int]]:
         seen.clear()
@@ -93,8 +100,26 @@ def test_sketches_that_get_no_better_are_bred_no_further() -> None:
     for patience, generations in ((1, 1), (2, 2), (math.inf, 5)):
         seen.clear()
         search = SearchSpace(space)
-        evolve(search, search.open, flat, np.random.default_rng(0), Effort(96, 5, patience=patience))
+        evolve(search, search.open, one_by_one(flat), np.random.default_rng(0), Effort(96, 5, patience=patience))
         assert max(map(seen.count, search.open)) == 1 + generations
+
+
+@pytest.mark.parametrize("seconds", [None, 60.0])
+def test_sketches_are_estimated_together_but_before_a_deadline(
+    seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found does not depend on that; before a deadline there is a look at the clock between two of them."""
+    space = space_of("conv2d", ci=16, h=15, w=17, co=20, kh=3, kw=3, pad=1)
+    right, derive, sizes = evolved(space), Geometry.derive, list[int]()
+
+    def noted(geometry: Geometry, candidates: Candidates, alone: bool = False) -> Columns:
+        sizes.append(len(candidates.parts) if isinstance(candidates, Stack) else 1)
+        return derive(geometry, candidates, alone)
+
+    monkeypatch.setattr(Geometry, "derive", noted)
+    with until(time.monotonic() + seconds) if seconds else contextlib.nullcontext():
+        assert evolved(space) == right
+    assert (max(sizes) > 1) == (seconds is None)
 
 
 def test_patience_does_not_change_what_is_liked_best(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from stridesmith.search.candidates.evolution import (
     distinct,
     evolve,
     mutated,
+    one_by_one,
     pick_diverse,
     row_fingerprints,
 )
@@ -193,7 +194,7 @@ def test_evolution_finds_the_best_of_a_large_space():
         scores = -np.abs(rows - goal).sum(axis=1).astype(float)
         return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
 
-    (pool,) = evolve(search_space, [0], evaluate, np.random.default_rng(1), Effort(512, 6))
+    (pool,) = evolve(search_space, [0], one_by_one(evaluate), np.random.default_rng(1), Effort(512, 6))
     assert pool.rows[0].tolist() == goal.tolist()
     assert search_space.keep(0, pool.rows).all()
     assert (np.diff(pool.scores) <= 0).all()
@@ -209,7 +210,7 @@ def test_aliases_take_one_place():
         positions, fingerprints = distinct(row_fingerprints(table))
         return Evaluated(positions, rows[positions].sum(axis=1).astype(float), fingerprints)
 
-    (pool,) = evolve(search_space, [0], evaluate, np.random.default_rng(1), Effort(512, 2))
+    (pool,) = evolve(search_space, [0], one_by_one(evaluate), np.random.default_rng(1), Effort(512, 2))
     assert len(np.unique(np.delete(pool.rows, synthetic.EDGE0, axis=1), axis=0)) == len(pool.rows) > 256
     assert len(np.unique(pool.fingerprints)) == len(pool.rows)
 
@@ -293,7 +294,7 @@ def test_later_generations_are_for_the_better_half_of_many_sketches(monkeypatch:
         looked[number] += 1
         return Evaluated(np.arange(len(rows)), np.full(len(rows), -float(number)), row_fingerprints(rows.astype("f")))
 
-    pools = evolve(search_space, numbers, evaluate, np.random.default_rng(1), Effort(64, 2))
+    pools = evolve(search_space, numbers, one_by_one(evaluate), np.random.default_rng(1), Effort(64, 2))
     assert [pool.sketch for pool in pools] == numbers and len(numbers) > 1
     assert looked[numbers[0]] == 3 and looked[numbers[-1]] == 1
 
