@@ -200,9 +200,7 @@ def _grouped(d: Draw) -> Case:
     arrays = {name: array for name, array in zip(names, given, strict=False) if array is not None}
     absent = tuple(at for at, array in enumerate(given) if array is None)
     fixed = frozenset({"total"})
-    return microsoft(
-        "GroupQueryAttention", arrays, outputs=3, absent=absent, attributes=attributes, fixed=fixed
-    )
+    return microsoft("GroupQueryAttention", arrays, outputs=3, absent=absent, attributes=attributes, fixed=fixed)
 
 
 def _rotary(d: Draw) -> Case:
@@ -475,7 +473,8 @@ def _trees(d: Draw) -> Case:
 
 RECIPES: dict[str, Callable[[Draw], Case]] = {
     "pointwise": _pointwise, "skip": _skip, "simplified": _simplified, "embed": _embed, "attention": _attention,
-    "multi_head": _multi_head, "grouped": _grouped, "rotary": _rotary, "fused_matmul": _fused_matmul, "fused_conv": _fused_conv,
+    "multi_head": _multi_head, "grouped": _grouped, "rotary": _rotary,
+    "fused_matmul": _fused_matmul, "fused_conv": _fused_conv,
     "fused_gemm": _fused_gemm, "grid_sample": _grid_sample, "distances": _distances, "scaler": _scaler,
     "normalizer": _normalizer, "simple": _simple, "encoder": _encoder, "linear": _linear, "svm": _svm, "trees": _trees,
     **RECIPES_OF_BYTES,

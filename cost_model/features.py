@@ -51,9 +51,7 @@ class Estimates:
                 out[start : start + len(rows)] = _together(parts, each)
         return out
 
-    def estimates(
-        self, asked: Sequence[tuple[int, NDArray[np.int64]]]
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    def estimates(self, asked: Sequence[tuple[int, NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """The estimates of populations of several sketches, each with its place among those that are `asked` for.
 
         Those that can be one population are looked at together, which takes hardly longer than one of them: what small

@@ -25,7 +25,7 @@ from .tiling import ONE, Columns, Cover, Vector, covers, either, floats, log2, p
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..space.design.candidates import Candidates
-    from ..space.design.program import Operand, Terms
+    from ..space.design.operand import Operand, Terms
     from ..space.design.structure import Open
 
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
@@ -166,9 +166,7 @@ class Geometry:
         steps = cover.volume("reg", "reduce")
         return np.asarray(np.where(taken + kept <= self.target.registers, whole, step * steps), np.float32)
 
-    def _values(
-        self, cover: Cover, candidates: Candidates, operand: Operand, access: Vector, level: str
-    ) -> Vector:
+    def _values(self, cover: Cover, candidates: Candidates, operand: Operand, access: Vector, level: str) -> Vector:
         """Elements that a tile of the level needs in registers; vectors that overlap are values of their own."""
         if not operand.dims:
             return cover.footprint(operand, level)
@@ -188,7 +186,13 @@ class Geometry:
         return self._lies_along(candidates, *(operand.dims[dim] for dim in operand.tested if operand.dims))
 
     def _loads(
-        self, candidates: Candidates, operand: Operand, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
+        self,
+        candidates: Candidates,
+        operand: Operand,
+        access: Vector,
+        elements: Vector,
+        vectors: Vector,
+        inlined: NDArray[np.bool_],
     ) -> dict[str, Vector]:
         """Loads by kind; an inlined producer is computed, with its conditions, for every element."""
         # Vectors begin at any element where another axis moves them along their own dimension.

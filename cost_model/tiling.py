@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ..space.design.candidates import Candidates
-    from ..space.design.program import Axis, Operand
+    from ..space.design.operand import Axis, Operand
 
 Vector = NDArray[np.float32]
 Columns = dict[str, Vector]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..ir.layout.layout import Dim
     from ..ir.target import Target
     from ..space.design.candidates import Candidates
-    from ..space.design.program import Operand
+    from ..space.design.operand import Operand
     from .weights import WarpWeights
 
 SECTOR_BYTES = 32

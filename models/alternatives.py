@@ -25,7 +25,8 @@ from ..ir.node import walk
 from ..ir.stmt import PrimFunc, Store
 from ..ir.target import Target
 from ..space.design import layouts as families
-from ..space.design.program import Anchor, Operand, anchors
+from ..space.design.operand import Operand
+from ..space.design.program import Anchor, anchors
 from ..space.design.structure import Structure, structures
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, find_block, leaf_blocks

@@ -10,7 +10,8 @@ from stridesmith.ir.expr import Buffer
 from stridesmith.ir.target import Target
 from stridesmith.space.design.decision import BOUNDARIES, PLACES, Decision, decision
 from stridesmith.space.design.layouts import Copy, Identity, Tiled
-from stridesmith.space.design.program import Anchor, Axis, Operand
+from stridesmith.space.design.operand import Axis, Operand
+from stridesmith.space.design.program import Anchor
 from stridesmith.space.design.structure import Open, Structure
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)

@@ -202,12 +202,16 @@ def rotary_embedding(p: Parts) -> bool:
 
 
 def turned(
-    p: Parts, x: int | str, shape: tuple[int, int, int, int], angles: tuple[int | str, int, int],
+    p: Parts,
+    x: int | str,
+    shape: tuple[int, int, int, int],
+    angles: tuple[int | str, int, int],
     interleaved: str = "interleaved",
 ) -> str:
-    """``[b, s, n, h]`` with pairs of columns turned; `angles` are places, and the inputs with cosines and sines of each.
+    """``[b, s, n, h]`` with pairs of columns turned by angles of their places.
 
-    Pairs are neighbours where the attribute `interleaved` says so, else of the first and second half of those columns.
+    `angles` are the places, and the inputs with the cosines and the sines of each.  Pairs are neighbours where the
+    attribute `interleaved` says so, else of the first and second half of those columns.
     """
     (batch, length, heads, size), (places, *tables) = shape, angles
     half = p.shape(tables[0])[1]

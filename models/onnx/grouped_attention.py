@@ -5,8 +5,8 @@
     present = past, then the new keys        past [b, g, p, h]    new [b, s, g h]    present [b, g, max(p, t), h]
     y = softmax(cap(scale q k' + bias)) v    q [b, s, n h]        k, v [b, g, t, h], each for n / g heads of q
 
-Of the `t` places that count at most, ``total_sequence_length``, row `b` of the batch uses ``seqlens_k[b] + 1``, of which
-the new tokens are the last `s`.  A query sees the keys up to its own place, or a window of them; all that there are
+Of the `t` places that count at most, ``total_sequence_length``, row `b` of the batch uses ``seqlens_k[b] + 1``, the new
+tokens in the last `s` of them.  A query sees the keys up to its own place, or a window of them; all that there are
 where `causal` is 0.  Where `s` is `t` the call begins the text, and whatever the past holds does not count.
 """
 
@@ -90,7 +90,9 @@ def _check(p: Parts, sizes: _Sizes) -> None:
     if any(map(p.has, NORMS)):
         raise p.refused("weights that normalise queries and keys; normalise them before, as ONNX Runtime asks on CPUs")
     if p.has(QUERY_LENGTHS):
-        raise p.refused("`query_seqlens`, by which the new tokens of a row may be fewer; leave the rest out of the call")
+        raise p.refused(
+            "`query_seqlens`, by which the new tokens of a row may be fewer; leave the rest out of the call"
+        )
     if p.has(K) != p.has(V) or p.has(PAST_KEY) != p.has(PAST_VALUE):
         raise p.refused("keys without values, or values without keys")
     if p.has(K) and p.shape(K)[1] != sizes.length:
@@ -140,7 +142,9 @@ class _Attention:
             parts = [p.sliced(Q, 2, int(ends[at]), int(ends[at + 1])) for at in range(3)]
         if p.attribute("do_rotary", 0):
             for at, shape in enumerate(shapes[:2]):
-                parts[at] = turned(p, p.reshaped(parts[at], shape), shape, (self._angles, COS, SIN), "rotary_interleaved")
+                parts[at] = turned(
+                    p, p.reshaped(parts[at], shape), shape, (self._angles, COS, SIN), "rotary_interleaved"
+                )
         q, k, v = (in_heads(p, x, shape) for x, shape in zip(parts, shapes, strict=True))
         return q, k, v
 
@@ -161,7 +165,7 @@ class _Attention:
 
     @cached_property
     def _angles(self) -> int | str:
-        """The places by which queries and keys are turned; of those given for the beginning of a text the first counts."""
+        """The places by which queries and keys are turned: of those that are given for a text's beginning the first."""
         p, s = self.p, self.sizes
         if not p.has(PLACES):
             return self._places

@@ -51,9 +51,9 @@ class AllCores:
             bench.close()
 
     def begin(self, count: int, target: Target) -> None:
-        """Start the workers for so many builds that come soon; each loads what a build needs, by one of a small program.
+        """Start the workers for so many builds that come soon.
 
-        Builds wait for that, and what this process does meanwhile does not.
+        Each loads what a build needs, by one of a small program; what this process does meanwhile does not wait for it.
         """
         self._start(count)
         for bench, thread in self._benches:

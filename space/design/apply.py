@@ -87,8 +87,11 @@ def draw(part: Open, values: Sequence[Ints], rng: np.random.Generator, count: in
 
 
 def whole_rows(values: Sequence[Ints], rng: np.random.Generator, count: int) -> Ints:
-    """`count` random rows, one alternative for each of the D decisions, uniform over `values[d]`; shape (count, D)."""
-    return np.stack([v[rng.integers(len(v), size=count)] for v in values], axis=1)
+    """`count` random rows, one alternative for each of the D decisions, uniform over `values[d]`; shape (count, D).
+
+    A decision's alternatives are neighbours in memory, since rules look at decisions.
+    """
+    return np.stack([v[rng.integers(len(v), size=count)] for v in values]).T
 
 
 def _left(part: Open, rows: Ints, target: Target, thinned: Callable[[Ints, set[int]], Ints]) -> Ints:

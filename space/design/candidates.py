@@ -19,8 +19,8 @@ from ...ir import dtypes
 from ...ir.target import Target
 from .decision import BRANCH, INLINE, OVERCOMPUTE, ROOT
 from .layouts import Identity, LayoutFamily
+from .operand import Operand
 from .padding import share_with_data
-from .program import Operand
 from .structure import Open
 
 LARGEST_KEY = 2**62
@@ -63,7 +63,7 @@ class Candidates:
 
     def _numbers(self, name: str, default: int) -> Ints:
         if name not in self.part.whole_tables:
-            return np.full(1, default, np.int64)
+            return np.asarray([default], np.int64)
         number, table = self.part.whole_tables[name]
         found: Ints = table[self.alternative(number)]
         return found

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from ...ir import dtypes
 from ...ir.layout.layout import Dim, Layout, Size
 from ...ir.layout.pad_value import Encoded
-from .program import Anchor, Operand
+from .operand import Operand
+from .program import Anchor
 from .structure import Structure
 
 LINE = 64  # bytes

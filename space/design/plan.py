@@ -16,7 +16,8 @@ from ..tree import find_block
 from .candidates import Candidates
 from .decision import OVERCOMPUTE
 from .layouts import LayoutFamily
-from .program import Anchor, Axis
+from .operand import Axis
+from .program import Anchor
 from .structure import Open, Structure
 
 

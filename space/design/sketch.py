@@ -21,7 +21,7 @@ from ..tree import block_stores, leaf_blocks, loops_above
 from .apply import draw, feasible, schedule_anchor, verdicts, whole_rows
 from .decision import Decision
 from .nests import steps_of
-from .program import Axis, Operand
+from .operand import Axis, Operand
 from .stages import schedule_stage
 from .structure import Open
 from .techniques.chunks import is_last_shorter, merge_chunks

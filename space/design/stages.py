@@ -14,7 +14,7 @@ from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import block_stores, extent_of, find_block, find_loop
 from .contiguity import WORD, interleaved_lanes, is_contiguous, is_interleaved, is_transposed, square_side
-from .program import Axis
+from .operand import Axis
 
 ENOUGH = 16
 """Iterations that threads share, from which on one of them need not be shared itself: its places take divisions."""

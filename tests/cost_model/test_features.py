@@ -16,7 +16,8 @@ from stridesmith.cost_model.features import ESTIMATE, FeatureMap
 from stridesmith.cost_model.geometry import LINE_MEETINGS
 from stridesmith.cost_model.weights import Weights, classes
 from stridesmith.space.design.layouts import STRIDED
-from stridesmith.space.design.program import Axis, anchors
+from stridesmith.space.design.operand import Axis
+from stridesmith.space.design.program import anchors
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 

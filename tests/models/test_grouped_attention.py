@@ -158,7 +158,7 @@ def test_it_is_its_definition(text: Text) -> None:
 
 
 def test_calls_that_follow_each_other_are_one() -> None:
-    """A compiled text of five tokens that begins with three and goes on with one and one: what it keeps is passed on."""
+    """A compiled text of five tokens begins with three and goes on with one and one: what it keeps is passed on."""
     whole, target = Text(5), discover("cpu", 1)
     given = whole.arrays()
     right = defined(whole, given)

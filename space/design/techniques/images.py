@@ -14,8 +14,8 @@ from ...errors import ScheduleError
 from ..candidates import Bools, Candidates, Ints, product
 from ..decision import ROOT, SELDOM, Collector
 from ..layouts import is_read_in_words
+from ..operand import Operand
 from ..plan import Plan, one
-from ..program import Operand
 from ..structure import Site
 from .technique import Technique, Verdicts
 

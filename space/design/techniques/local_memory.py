@@ -15,8 +15,8 @@ from ...tree import extent_of, find_loop
 from ..candidates import Candidates, Ints, product
 from ..decision import INLINE, INNER, SELDOM, Collector
 from ..layouts import is_read_in_words
+from ..operand import Operand
 from ..plan import Plan, one
-from ..program import Operand
 from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 from .work_groups import Group, group_of

@@ -15,8 +15,9 @@ from ..candidates import Bools, Candidates, Columns
 from ..decision import INLINE, INNER, MASK, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
 from ..decision import NEUTRAL_PAD as NEUTRAL
 from ..layouts import DotPacked4, Identity, LayoutFamily, alternatives, code, is_read_in_words, meeting
+from ..operand import Operand
 from ..plan import Plan, one
-from ..program import Operand, has_condition
+from ..program import has_condition
 from ..stages import schedule_inner_stage, schedule_stage
 from ..structure import Site
 from . import images
