@@ -18,7 +18,7 @@ from . import dtypes
 from .expr import Buffer, Expr, Var, free_variables
 from .layout.layout import Layout
 from .markup import program
-from .node import Node
+from .node import Node, remembered
 from .printer import functions_script, node_script
 from .statements import (
     ITER_KINDS,
@@ -146,7 +146,7 @@ class PrimFunc(Node):
 
     def script(self, dialect: str | None = None) -> str:
         """The function as TVMScript text; `parse` of it gives an equal function."""
-        return functions_script((self,), dialect)
+        return _script(self) if dialect is None else functions_script((self,), dialect)
 
     def __repr__(self) -> str:
         """Name and parameters."""
@@ -154,6 +154,11 @@ class PrimFunc(Node):
 
     def _repr_html_(self) -> str:
         return program(self.script())
+
+
+@remembered
+def _script(func: PrimFunc) -> str:
+    return functions_script((func,))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..ir.caches import cached
 from ..ir.expr import Load, Var
 from ..ir.layout.layout import Layout
 from ..ir.node import walk
@@ -119,17 +120,24 @@ def _following(func: PrimFunc, slots: tuple[int, ...], inputs: int) -> set[tuple
 
 def copy_kind(tensor: Tensor, network_bytes: int = 0) -> Kind:
     """The kind of the copies of a tensor, from the first layout of a combination to the second."""
-    names = [f"i{k}" for k in range(len(tensor.shape))]
+    func = _copy(tensor.shape, tensor.dtype)
+    return Kind((canonical(func).script(), ("fixed", "fixed"), (0, 1)), False, func, 1, (), network_bytes)
+
+
+@cached(256)
+def _copy(shape: tuple[int, ...], dtype: str) -> PrimFunc:
+    """The program that copies an array."""
+    names = [f"i{k}" for k in range(len(shape))]
     at = ", ".join(f"v{name}" for name in names) or "0"
-    shape = f"({', '.join(map(str, tensor.shape or (1,)))},)"
-    bound = "\n            ".join(f"v{n} = T.axis.spatial({e}, {n})" for n, e in zip(names, tensor.shape, strict=True))
+    extents = f"({', '.join(map(str, shape or (1,)))},)"
+    bound = "\n            ".join(f"v{n} = T.axis.spatial({e}, {n})" for n, e in zip(names, shape, strict=True))
     func = parse(f"""
 @T.prim_func
-def copy(x: T.Buffer({shape}, "{tensor.dtype}"), y: T.Buffer({shape}, "{tensor.dtype}")):
-    for {", ".join(names)} in T.grid({", ".join(map(str, tensor.shape))}):
+def copy(x: T.Buffer({extents}, "{dtype}"), y: T.Buffer({extents}, "{dtype}")):
+    for {", ".join(names)} in T.grid({", ".join(map(str, shape))}):
         with T.block("copy"):
             {bound}
             y[{at}] = x[{at}]
 """)
     assert isinstance(func, PrimFunc)
-    return Kind((canonical(func).script(), ("fixed", "fixed"), (0, 1)), False, func, 1, (), network_bytes)
+    return func

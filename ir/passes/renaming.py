@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..expr import Buffer, LetExpr, Var
-from ..node import Node, rebuild, walk
+from ..node import Node, rebuild, remembered, walk
 from ..stmt import Allocate, Block, Declare, For, Let, PrimFunc, Seq, Stmt, fresh, seq
 
 
@@ -88,6 +88,7 @@ def same_statement(a: Stmt, b: Stmt) -> bool:
     return renamed == a
 
 
+@remembered
 def canonical(func: PrimFunc) -> PrimFunc:
     """`func` with names by order of appearance, alike for programs that are equal up to what things are called."""
     given = [(False, p.name) for p in func.params]

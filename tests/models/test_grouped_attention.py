@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import value
+from onnx_models import node, value
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import ModelProblem
@@ -155,6 +155,35 @@ def test_it_is_its_definition(text: Text) -> None:
     found = evaluate(network, {name: given[name] for name in network.inputs})
     for name, right in defined(text, given).items():
         np.testing.assert_allclose(found[name], right, rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+def test_lengths_come_from_a_mask() -> None:
+    """As exporters write it: how many places of each row count, and how many there are."""
+    text = TEXTS["goes on, with room"]
+    given = text.arrays()
+    right = defined(text, given)
+    made = text.model(given)
+    made.graph.initializer.pop()
+    made.graph.input.remove(next(i for i in made.graph.input if i.name == "seqlens_k"))
+    made.graph.input.append(value("mask", (2, text.total), "int64"))
+    constants = {"axes": np.array([1]), "one": np.array(1), "last": np.array(1)}
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
+    lengths = [
+        node("ReduceSum", "mask axes", "count"), node("Sub", "count one", "before"),
+        node("Cast", "before", "seqlens_k", to=onnx.TensorProto.INT32), node("Shape", "mask", "shape"),
+        node("Gather", "shape last", "places"),
+        node("Cast", "places", "total_sequence_length", to=onnx.TensorProto.INT32),
+    ]  # fmt: skip
+    nodes = [*lengths, *made.graph.node]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    network = read(made)
+    assert not network.foreign
+    tokens = np.asarray(text.before)[:, None] + text.tokens
+    given["mask"] = (np.arange(text.total) < tokens).astype(np.int64)
+    found = evaluate(network, {name: given[name] for name in network.inputs})
+    for name in right:
+        np.testing.assert_allclose(found[name], right[name], rtol=2e-5, atol=2e-5, err_msg=name)
 
 
 def test_calls_that_follow_each_other_are_one() -> None:
