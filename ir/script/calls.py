@@ -76,6 +76,8 @@ def with_calls_before(parser: Parser, node: ast.stmt) -> list[ast.stmt]:
     given = getattr(node, field, None)
     if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.Assert)) or given is None:
         return []
+    if not any(_opaque_name(parser, part) for part in ast.walk(given)):
+        return []
     lifting = _Lifting(parser)
     inside = given
     while not _opaque_name(parser, inside) and isinstance(inside, ast.Call) and called(inside) in ("evaluate", *LET):

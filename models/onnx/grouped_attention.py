@@ -225,9 +225,9 @@ class _Attention:
         if s.begins:
             own = np.arange(s.length).reshape(1, 1, -1, 1)
             return p.constant((keys <= own) & ((window <= 0) | (keys > own - window)))
-        own, places = p.reshaped(self._places, (s.batch, 1, s.length, 1)), p.constant(keys, dtype)
-        counts = p.add("LessOrEqual", [places, own])
+        place, places = p.reshaped(self._places, (s.batch, 1, s.length, 1)), p.constant(keys, dtype)
+        counts = p.add("LessOrEqual", [places, place])
         if window <= 0:
             return counts
-        before = p.add("Sub", [own, p.constant(window, dtype)])
+        before = p.add("Sub", [place, p.constant(window, dtype)])
         return p.add("And", [counts, p.add("Greater", [places, before])])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stridesmith.configs import load
-from stridesmith.cost_model.features import ESTIMATE, FeatureMap
+from stridesmith.cost_model.features import ESTIMATE, Estimates, FeatureMap
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates.search_space import SearchSpace
@@ -17,6 +17,13 @@ from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import names, workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
+VNNI = Target(
+    isa="avx512",
+    vector_bits=512,
+    registers=32,
+    threads=2,
+    features="+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512vnni",
+)
 OPENCL = Target(kind="opencl", vector_bits=256, registers=16, units=2, threads=2, max_work_group=64)
 
 MATMUL = """
@@ -68,6 +75,17 @@ def test_every_workload_has_features(name, target):
         assert np.isfinite(estimate).all()
         assert not np.isinf(matrix).any()
         assert len(rows) < 8 or np.ptp(estimate) > 0.5
+
+
+def test_estimates_of_dot_products_together_are_those_of_each():
+    """Sketches with dot products and those without, in layouts of words and of single bytes."""
+    work = workload("conv2d", ci=8, h=7, w=9, co=20, k=3, pad=1, dtype="int8")
+    space = generate(work.func, VNNI, dict.fromkeys(work.constants, "constant"))
+    assert len({part.structure.dot for sketch in space.sketches for part in sketch.parts}) == 2
+    search_space, estimates = SearchSpace(space), Estimates(space.sketches, VNNI)
+    asked = [(n, search_space.draw(np.random.default_rng(n), n, 64)) for n in search_space.open]
+    for at, found in estimates.estimates(asked):
+        np.testing.assert_array_equal(found, estimates.estimate(*asked[at]))
 
 
 @pytest.mark.parametrize("target", [CPU, OPENCL, load.target("opencl-gpu")], ids=["cpu", "opencl", "warps"])

@@ -93,7 +93,8 @@ def turned(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
 def defined(text: Text, given: dict[str, Array]) -> dict[str, Array]:
     """What the operator gives."""
     values, batch, length = dict(text.attributes), len(text.before), text.tokens
-    wide = given["query"] if text.packed else np.concatenate([given[n] for n in ("query", "key", "value")], axis=2)
+    names = ("query",) if text.packed else ("query", "key", "value")
+    wide = np.concatenate([given[name] for name in names], axis=2)  # which is a copy
     q, k, v = np.split(wide.reshape(batch, length, -1, COLUMNS), [HEADS, HEADS + GROUPS], axis=2)
     begins = length == text.total
     if values.get("do_rotary"):
