@@ -353,6 +353,7 @@ class Database:
                 )
         if self.read_only:
             return state in ("missing", "empty")
+        sqlite_file.refuse_unwritable(self.path)
         with suppress(OSError):
             sqlite_file.trust(self.path)
         if kind := sqlite_file.network_of(self.path):

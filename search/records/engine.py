@@ -202,7 +202,7 @@ def _advice(name: str, text: str) -> str:
     if "full" in lower:
         return f"cannot write the database {name}: the disk is full; make room or give another path with --db"
     if "readonly" in lower or "read-only" in lower:
-        return f"cannot write the database {name}: it is read-only; give another path with --db"
+        return sqlite_file.unwritable(name)
     if "unable to open" in lower:
         return f"cannot open the database {name}: check that its folder exists and may be written, or use --db"
     if "no such table" in lower:

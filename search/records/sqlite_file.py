@@ -110,6 +110,16 @@ def locked(path: object) -> str:
     return f"the database {path} is locked by another process; try again, or give another one with --db"
 
 
+def unwritable(path: object) -> str:
+    return f"cannot write the database {path}: it is read-only; give another path with --db"
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise StorageError for a file that is there and may only be read: SQLite would say so at the first record."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StorageError(unwritable(path))
+
+
 def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tuple[Path, int]:
     """Rename a damaged file and put what it still holds into a new one at `path`.
 

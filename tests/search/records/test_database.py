@@ -150,6 +150,16 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_read(path: Path, monkeypat
     assert read_only_uri(path).endswith("?mode=ro")
 
 
+def test_a_file_that_may_only_be_read_is_refused_before_anything_is_measured(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another user, in a folder that may be written: SQLite opens it, and would refuse the first record."""
+    fill(path, 3)
+    monkeypatch.setattr(sqlite_file.os, "access", lambda *_: False)
+    with pytest.raises(StorageError, match="cannot write the database .*: it is read-only; give another path with --db"):
+        Database(path)
+
+
 def test_a_device_of_this_machine_is_known_by_its_kind(path: Path) -> None:
     """As users write it; a key names any device."""
     here = discover("cpu")
