@@ -293,7 +293,8 @@ def _search(options: dict[str, Any], devices: str | None, output: Output, starte
 @winograd_option
 @precision_option
 @fallback_option
-@click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="All inputs, by name.")
+@click.option("--data", type=click.Path(dir_okay=False, readable=False), metavar="FILE.npz",
+              help="All inputs, by name.")
 @click.option("-o", "--out", type=click.Path(), metavar="FOLDER|FILE.npz", help="Where to put the outputs, by name.")
 @target_options
 @db_option
@@ -456,7 +457,7 @@ def compare(a: str, b: str, race: bool, db: str | None, format_: str | None) -> 
 
 
 @tune.command("import")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, readable=False))
 @db_option
 @format_option
 def import_(file: Path, db: str | None, format_: str | None) -> int:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,8 @@ from .invocation import COMMAND
 
 DATABASE = b"SQLite format 3\0"
 """What a database of SQLite begins with."""
+NO_TEXT = re.compile("[\udc80-\udcff]")
+"""What Python has in the place of bytes that are no UTF-8."""
 
 
 def is_database(path: Path) -> bool:
@@ -89,6 +93,19 @@ def shown(path: Path | str) -> str:
     """A path as people read it: with ``~`` for the user's folder, which also says less of who the user is."""
     text, home = str(path), os.path.expanduser("~")
     return f"~{text[len(home) :]}" if len(home) > 1 and (text == home or text.startswith(home + os.sep)) else text
+
+
+def legible(text: str) -> str:
+    """A text in which bytes of a name that are no UTF-8, halves of characters in Python, are written as ``\\xff``."""
+    return NO_TEXT.sub(lambda half: f"\\x{ord(half[0]) - 0xDC00:02x}", text)
+
+
+def quoted(word: str) -> str:
+    """A word of a command line as it can be pasted into a shell; bytes that are no UTF-8 as Bash has them."""
+    if not NO_TEXT.search(word):
+        return shlex.quote(word)
+    escaped = word.replace("\\", r"\\").replace("'", r"\'")
+    return f"$'{legible(escaped)}'"
 
 
 def small_text(path: Path, what: str, most: int, kind: type[StridesmithError] = UsageError) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 import click
 
 from ..errors import did_you_mean
+from ..files import quoted
 from ..invocation import COMMAND
 
 FILES = {
@@ -46,7 +46,7 @@ def no_command(words: Sequence[str], workload: str | None, shape: Sequence[str],
     suffix = PurePath(word).suffix.lower()
     if suffix in FILES:
         what, *options = FILES[suffix]
-        asked = " or ".join(f"`{COMMAND} {option.format(shlex.quote(word))}`" for option in options if option)
+        asked = " or ".join(f"`{COMMAND} {option.format(quoted(word))}`" for option in options if option)
         return f"there is no command {word!r}; if this is the file of {what}, run {asked}"
     if word in configs.suites():
         return f"there is no command {word!r}, which is a suite: run `{COMMAND} --suite {word}`"
@@ -105,14 +105,14 @@ def _extra_words(message: str, context: click.Context) -> str:
     word, named = words[0], [each for each in words if each in names()]
     parameters = [each for each in words if "=" in each]
     if named or parameters:
-        shape = f" --shape {shlex.quote(','.join(parameters))}" if parameters else ""
+        shape = f" --shape {quoted(','.join(parameters))}" if parameters else ""
         meant = f"--workload {named[0] if named else 'NAME'}{shape}"
     elif PurePath(word).suffix.lower() == ".onnx":
-        meant = f"--model {shlex.quote(word)}"
+        meant = f"--model {quoted(word)}"
     elif PurePath(word).suffix.lower() == ".py":
-        meant = f"--script {shlex.quote(word)}"
+        meant = f"--script {quoted(word)}"
     elif PurePath(word).suffix.lower() == ".db":
-        meant = f"--db {shlex.quote(word)}"
+        meant = f"--db {quoted(word)}"
     elif RECORD.fullmatch(word):
         meant = f"--record {word}"
     else:
@@ -123,5 +123,5 @@ def _extra_words(message: str, context: click.Context) -> str:
 
 
 def _tuned(workload: str, parameters: Sequence[str]) -> str:
-    shape = f" --shape {shlex.quote(','.join(parameters))}" if parameters else ""
+    shape = f" --shape {quoted(','.join(parameters))}" if parameters else ""
     return f"{COMMAND} --workload {workload}{shape}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..files import legible
 from ..report.words import by_clock as by_clock
 from ..report.words import latency as latency
 from ..report.words import number as number
@@ -28,6 +29,8 @@ UNLIMITED = 10_000  # characters, to ask what a table would need
 PLAIN_WIDTH = 120  # characters, where there is no terminal
 HALF_WRITTEN = re.compile(r"\\udc([89a-f][0-9a-f])")
 """How `repr` writes a byte of a name that is not UTF-8."""
+HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and halves of characters, which no terminal shows."""
 
 
 @dataclass(frozen=True)
@@ -215,15 +218,7 @@ def printable(text: str) -> str:
     A byte of a name that is not UTF-8, which Python has as half a character, is shown as ``\\xff``, also where `repr`
     has written it.
     """
-    return "".join(map(_printed, HALF_WRITTEN.sub(r"\\x\1", text)))
-
-
-def _printed(character: str) -> str:
-    number = ord(character)
-    if 0xDC80 <= number < 0xDD00:
-        return f"\\x{number - 0xDC00:02x}"
-    is_control = character not in "\n\t" and (number < 32 or 127 <= number < 160)
-    return "?" if is_control or 0xD800 <= number < 0xE000 else character
+    return HIDDEN.sub("?", legible(HALF_WRITTEN.sub(r"\\x\1", text)))
 
 
 def json_line(event: dict[str, Any]) -> str:

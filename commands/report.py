@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NoRecord, StorageError, StridesmithError, UsageError
-from ..files import doing, refuse_other, small_text
+from ..files import doing, legible, refuse_other, small_text
 from ..invocation import COMMAND
 from ..search.records.database import Database
 from .lookup import best_of_each, record_of
@@ -65,7 +65,7 @@ def run(options: ReportOptions, output: Output) -> int:
         subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named, options.script)
         text = page(subject, tasks, model)
     with doing(f"write the report {path}"):
-        path.write_text(text, encoding="utf-8")
+        path.write_text(legible(text), encoding="utf-8")
     output.event({"event": "report", "file": str(path), "bytes": len(text.encode()), "tasks": len(tasks),
                   "db": database.name, "notes": notes})  # fmt: skip
     for note in notes:

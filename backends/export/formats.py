@@ -73,7 +73,7 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
             if text is None:
                 shared_object(library, file)
             else:
-                file.write_text(text, encoding="utf-8")
+                file.write_text(text, encoding="utf-8", errors="surrogateescape")  # names of files as they are
     return [*texts]
 
 

@@ -33,12 +33,13 @@ NETWORK = (
 def inspect(path: Path) -> str:
     """`"missing"`, `"empty"`, `"sound"` or `"damaged"`; StorageError for what is no database."""
     try:
-        if not path.exists():
-            return "missing"
+        path.stat()  # `exists` says of a link that leads to itself that nothing is there
         if path.is_dir():
             raise StorageError(f"{path} is a folder; give the path of a file for the database")
         with path.open("rb") as file:
             head, formats = file.read(len(MAGIC)), file.read(FORMATS.stop)[FORMATS]
+    except FileNotFoundError:
+        return "missing"
     except OSError as error:
         raise StorageError(f"cannot read the database {path}: {error.strerror or error}") from None
     if not head:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from ...files import quoted
 from ...invocation import COMMAND
 from .device import names_recording, selector_of
 from .interface import interface_key, interface_of
@@ -64,7 +64,7 @@ class Options:
             if option.name != "winograd":
                 for item in value if isinstance(value, tuple) else [value] if value else []:
                     words += [f"--{option.name}", str(item)]
-        return shlex.join(words if self.winograd else [*words, "--no-winograd"])
+        return " ".join(map(quoted, words if self.winograd else [*words, "--no-winograd"]))
 
 
 def options_of(work: Workload, target: Target, interface: Mapping[str, str], db: str | None) -> Options:

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ...files import at_home
+from ...invocation import COMMAND
 from ...ir.target import Target
 from ...space.design.decision import Decision
 from ...space.design.sketch import Sketch
@@ -221,6 +222,9 @@ def save(recording: Recording, path: Path) -> None:
 def load(path: Path) -> Recording:
     """The recording in a file.  Raises UsageError for what is none."""
     try:
+        with path.open("rb") as opened:
+            if not zipfile.is_zipfile(opened):
+                raise ValueError(f"it is no archive of arrays, as `{COMMAND} record-space` writes it")
         with np.load(path, allow_pickle=False) as file:
             if sum(member.file_size for member in file.zip.infolist()) > MOST_BYTES:
                 raise ValueError("its arrays are too large")

@@ -103,13 +103,13 @@ def test_unknown_formats_and_wrong_targets(tmp_path: Path) -> None:
 
 @needs_linker
 def test_packed_constants_travel(tmp_path: Path) -> None:
-    """What `pack` packed is in the library, which takes the other arguments."""
+    """What `pack` packed is in the library, which takes the other arguments; its file may have a name of any bytes."""
     import ctypes
 
     x, w = numbers((1, 5, 9, 9)), numbers((20, 5, 3, 3))
-    kernel = convolution().pack(w=w)
-    kernel.export(tmp_path / "libheld.so")
-    library, y = ctypes.CDLL(str(tmp_path / "libheld.so")), np.empty((1, 20, 9, 9), np.float32)
+    kernel, file = convolution().pack(w=w), tmp_path / os.fsdecode(b"libheld\xe9.so")
+    kernel.export(file)
+    library, y = ctypes.CDLL(str(file)), np.empty((1, 20, 9, 9), np.float32)
     assert "int held(const float *x, float *y);" in (tmp_path / "held.h").read_text()
     assert library.held(x.ctypes, y.ctypes) == 0
     assert y.tobytes() == kernel(x).tobytes()

@@ -156,8 +156,17 @@ def test_a_file_that_may_only_be_read_is_refused_before_anything_is_measured(
     """Of another user, in a folder that may be written: SQLite opens it, and would refuse the first record."""
     fill(path, 3)
     monkeypatch.setattr(sqlite_file.os, "access", lambda *_: False)
-    with pytest.raises(StorageError, match="cannot write the database .*: it is read-only; give another path with --db"):
+    with pytest.raises(StorageError, match=r"cannot write the database .*: it is read-only; give another path"):
         Database(path)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_link_that_leads_to_itself_is_no_missing_database(tmp_path: Path, read_only: bool) -> None:
+    """It is neither empty nor can one be made there."""
+    loop = tmp_path / "loop.db"
+    loop.symlink_to(loop)
+    with pytest.raises(StorageError, match=r"cannot read the database .*loop.db: Too many levels of symbolic links"):
+        Database(loop, read_only=read_only)
 
 
 def test_a_device_of_this_machine_is_known_by_its_kind(path: Path) -> None:

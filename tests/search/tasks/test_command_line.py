@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -18,6 +20,14 @@ GPU = Target(kind="opencl", platform="Some Vendor", name="GPU 3")
 def test_what_names_the_work_is_kept_and_quoted() -> None:
     options = Options(model="net.onnx", input=("x=1x3",), db="my runs.db")
     assert options.command("show") == "stridesmith show --model net.onnx --input x=1x3 --db 'my runs.db'"
+
+
+def test_a_name_that_is_no_utf_8_is_quoted_as_bash_reads_it() -> None:
+    """A shell that reads the hint hands on the same bytes."""
+    options = Options(script=os.fsdecode(b"it's caf\xe9.py"))
+    assert options.command() == r"stridesmith --script $'it\'s caf\xe9.py'"
+    read = subprocess.run(["bash", "-c", f"printf %s {options.command().split(' ', 2)[2]}"], capture_output=True).stdout
+    assert read == b"it's caf\xe9.py"
 
 
 def test_a_model_without_fewer_multiplications_is_another_one() -> None:

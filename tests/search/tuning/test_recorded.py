@@ -288,10 +288,10 @@ def test_what_is_no_recording_is_refused(file: Path, tmp_path: Path, monkeypatch
     sound, bad = load(file), tmp_path / "bad.space"
     pickled = io.BytesIO()
     np.lib.format.write_array(pickled, np.asarray([{}], object), allow_pickle=True)
-    texts = [b"", b"PK\3\4", file.read_bytes()[:-40]]
+    texts = [b"", b"PK\3\4", file.read_bytes()[:-40], b"#!/bin/sh\n"]
     for text in texts:
         bad.write_bytes(text)
-        with pytest.raises(UsageError, match="no recorded space"):
+        with pytest.raises(UsageError, match="no recorded space: it is no archive of arrays, as `stridesmith record"):
             of_target(f"recorded:{bad}")
     with zipfile.ZipFile(bad, "w") as archive:
         archive.writestr("about.npy", pickled.getvalue())
