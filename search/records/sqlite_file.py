@@ -38,7 +38,7 @@ def inspect(path: Path) -> str:
             raise StorageError(f"{path} is a folder; give the path of a file for the database")
         with path.open("rb") as file:
             head, formats = file.read(len(MAGIC)), file.read(FORMATS.stop)[FORMATS]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return "missing"
     except OSError as error:
         raise StorageError(f"cannot read the database {path}: {error.strerror or error}") from None
