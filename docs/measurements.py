@@ -103,7 +103,7 @@ def _metaschedule() -> list[str]:
     """Our search and TVM's on the same shapes in the same time, a table for each time."""
     last = {(str(row["key"]), float(row["seconds"])): row for row in _rows("metaschedule.jsonl")}  # compared later, too
     rows = list(last.values())
-    cpus = ", ".join(sorted({str(row["cpu"]).strip("<>") for row in rows}))
+    cpus = "; ".join(sorted({str(row["cpu"]).removeprefix("<Target cpu: ").strip("<>") for row in rows}))
     lines = [
         "## MetaSchedule",
         "",
@@ -119,7 +119,6 @@ def _metaschedule() -> list[str]:
 
 def _raced_for(seconds: float, rows: Sequence[dict[str, Any]]) -> list[str]:
     """The races after searches of so many seconds."""
-    ratios = [row["ratio"] for row in rows if row["ratio"]]
     looked = {str(row["key"]): row["checked"] for row in rows if "checked" in (row.get("checked") or {})}
     found = []
     for row in rows:
@@ -127,21 +126,21 @@ def _raced_for(seconds: float, rows: Sequence[dict[str, Any]]) -> list[str]:
         times = [row["rounds"].get(f"{name}:kernel") for name in ("stridesmith", "metaschedule")]
         failed = {name: count for name, count in ours["failed"].items() if name not in OTHERS}
         found.append((
-            str(row["key"]), *(f"{statistics.median(t):.1f}" if t else "none" for t in times),
+            str(row["key"]), _instructions(row), *(f"{statistics.median(t):.1f}" if t else "none" for t in times),
             f"{row['ratio']:.2f}" if row["ratio"] else "none",
             f"{ours['trials'] or 0}, {sum(failed.values())}, {ours['failed'].get('wrong', 0)}",
             f"{its.get('rounds', 0)}, {its.get('measured', 0)}, {its.get('failed', 0)}",
             f"{checked['wrong'] + len(checked['broken'])} of {checked['checked']}" if checked else "not looked at",
         ))  # fmt: skip
     settings = " or ".join(sorted({f"{row['per_round']} from {row['population']}" for row in rows}))
-    head = ("shape, layout, threads", "ours, us", "MetaSchedule, us", "ratio",
+    head = ("shape, layout, threads", "instructions", "ours, us", "MetaSchedule, us", "ratio",
             "our candidates, failed, wrong", "its rounds, candidates, failed", "wrong of its fastest")  # fmt: skip
     shapes = "1 shape" if len(rows) == 1 else f"{len(rows)} shapes"
-    outcome = (
-        f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)} are faster here, the geometric mean is "
-        f"{statistics.geometric_mean(ratios):.2f}, the least {min(ratios):.2f}" if ratios else "None was raced"
-    )  # fmt: skip
-    sentences = [f"{outcome}; MetaSchedule's rounds took {settings}."]
+    sentences = [f"{_outcome(rows)}; MetaSchedule's rounds took {settings}."]
+    machines = sorted(set(map(_instructions, rows)))
+    if len(machines) > 1:
+        each = [f"with {name}: {_outcome([r for r in rows if _instructions(r) == name])}" for name in machines]
+        sentences.append(f"The rows are of {len(machines)} machines; {'; '.join(each)}.")
     if without := [str(row["key"]) for row in rows if not row["ratio"]]:
         sentences.append(f"No mean has what one of both has no kernel for: {', '.join(without)}.")
     if looked:
@@ -152,6 +151,22 @@ def _raced_for(seconds: float, rows: Sequence[dict[str, Any]]) -> list[str]:
             f"and compared with NumPy, {wrong} were wrong and {broken} did not run."
         )
     return [f"### After {seconds:g} s of tuning each: {shapes}", "", " ".join(sentences), "", *_table(head, found)]
+
+
+def _instructions(row: dict[str, Any]) -> str:
+    """The vector instructions of the machine of a row, as its target has them: `avx2`."""
+    return str(row["cpu"]).split(", ")[1]
+
+
+def _outcome(rows: Sequence[dict[str, Any]]) -> str:
+    """How many of the rows were won, and by how much."""
+    ratios = [row["ratio"] for row in rows if row["ratio"]]
+    if not ratios:
+        return "None was raced"
+    return (
+        f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)} are faster here, the geometric mean is "
+        f"{statistics.geometric_mean(ratios):.2f}, the least {min(ratios):.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -65,13 +65,30 @@ def test_what_failed_in_a_race_is_in_its_table_and_in_no_mean(module: Any, monke
     assert "Of the 8 candidates that it found to be the fastest on 1 of the shapes" in text
     assert "2 were wrong and 1 did not run" in text and "| 3 of 8 |" in text
     assert "No mean has what one of both has no kernel for: b." in text
-    assert "| b | none | none | none | 0, 0, 0 | 0, 0, 0 | not looked at |" in text
+    assert "| b | avx512 | none | none | none | 0, 0, 0 | 0, 0, 0 | not looked at |" in text
     monkeypatch.setattr(module, "_rows", lambda name: rows[2:])
     assert "None was raced; MetaSchedule's rounds took 32 from 128." in "\n".join(module._metaschedule())
+
+
+def test_rows_of_two_machines_have_their_instructions_and_means_of_their_own(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ratio is of one machine; a reader sees which, and how each machine's rows came out."""
+    rows = [row for row in module._rows("metaschedule.jsonl") if row["seconds"] == 60][:4]
+    others = [
+        row | {"key": f"{row['key']}/other", "cpu": "<Target cpu: A, avx2, 2 threads>", "ratio": 0.5} for row in rows
+    ]
+    monkeypatch.setattr(module, "_rows", lambda name: rows)
+    assert "machines" not in "\n".join(module._metaschedule())
+    monkeypatch.setattr(module, "_rows", lambda name: [*rows, *others])
+    text = "\n".join(module._metaschedule())
+    assert "The rows are of 2 machines; with avx2: 0 of 4 are faster here, the geometric mean is 0.50" in text
+    assert "with avx512: 4 of 4 are faster here" in text and text.count("| avx2 |") == 4
+    assert "(A, avx2, 2 threads; AMD EPYC, avx512, 2 threads)" in text
 
 
 def test_the_page_is_current(module: Any) -> None:
     """``python docs/measurements.py`` writes what is stored."""
     assert (DOCS / "measurements.md").read_text(encoding="utf-8") == module.page(), "run python docs/measurements.py"
     assert "| mobilenetv2/dw112/nchw/2 | 45.5 |" in module.page()  # as opencl.jsonl has it
-    assert "| resnet50/c2_3x3/nhwc/2 | 439.2 | 511.0 | 1.16 |" in module.page()  # as metaschedule.jsonl has it
+    assert "| resnet50/c2_3x3/nhwc/2 | avx512 | 439.2 | 511.0 | 1.16 |" in module.page()  # as metaschedule.jsonl has it
