@@ -95,9 +95,12 @@ class Cover:
         return sizes
 
     def footprint(self, operand: Operand, level: str) -> Vector:
-        """Elements of the operand that one tile touches: the box around them, or all where the access is unknown."""
+        """Elements of the operand that one tile touches: the box around them.
+
+        Where the access is unknown, that is one for each point of the tile, or all where these are fewer.
+        """
         if not operand.dims:
-            return np.full(1, np.prod(operand.shape, dtype=np.float64), np.float32)
+            return np.minimum(self.volume(level), np.float32(np.prod(operand.shape, dtype=np.float64)))
         return product(self.reach(operand, level))
 
     def _of(self, vectors: Sequence[Vector], kind: str | None) -> list[Vector]:

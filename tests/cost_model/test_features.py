@@ -120,6 +120,16 @@ def test_every_second_element_is_picked_out_of_vectors():
     assert value("loads:strided", third) == pytest.approx(16 / 8)
 
 
+def test_what_is_read_at_unknown_places_is_one_element_for_each_point():
+    """64 points of a tile read 64 elements of a large table, not all of it, and no more than there are of a small one."""
+    plain = synthetic.part().anchor.operands
+    for shape, elements in (((1000, 1000), 4 * 16), ((5, 5), 25)):
+        table = dataclasses.replace(synthetic.operand("i1", shape, ()), offsets=(), source="other")
+        sketch = altered(operands=(*plain[:2], table), factors=())
+        assert value("loads:strided", sketch) == pytest.approx(elements / 8)
+        assert 2 ** value("bytes:op2:panel", sketch) == pytest.approx(4 * min(131 * 64, shape[0] * shape[1]), rel=1e-4)
+
+
 def test_lanes_are_tested_where_an_inlined_producer_chooses_along_the_vector():
     """The flag needs all three: conditions, along the vector axis, in a value that is computed in place."""
     tested = moving(source="stage", producer="pad", tested=(1,))
