@@ -121,7 +121,7 @@ def test_every_second_element_is_picked_out_of_vectors():
 
 
 def test_what_is_read_at_unknown_places_is_one_element_for_each_point():
-    """64 points of a tile read 64 elements of a large table, not all of it, and no more than there are of a small one."""
+    """64 points of a tile read 64 elements of a large table, not all of it, and all of a small one."""
     plain = synthetic.part().anchor.operands
     for shape, elements in (((1000, 1000), 4 * 16), ((5, 5), 25)):
         table = dataclasses.replace(synthetic.operand("i1", shape, ()), offsets=(), source="other")
