@@ -116,6 +116,7 @@ def _version(name: str) -> str | None:
 def _load() -> Iterator[Finding]:
     """Whether times that are measured now can be trusted."""
     from ..backends.host_load import look
+    from ..search.workers.host_lock import stopped_holders
 
     found = look(LOOK_SECONDS)
     if found is None:
@@ -124,6 +125,8 @@ def _load() -> Iterator[Finding]:
         yield Finding("load", WARNING, found.told, "times are longer and less certain now; stop what need not run")
     else:
         yield Finding("load", OK, f"{found.processors} processors, {found.busy:.2f} of them busy with other work")
+    if stopped := stopped_holders():
+        yield Finding("lock", PROBLEM, stopped)
 
 
 def _devices() -> Iterator[Finding]:

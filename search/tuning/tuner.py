@@ -28,6 +28,7 @@ from ..records.status import tells_nothing
 from ..tasks.device import Device
 from ..tasks.recording import Recording
 from ..tasks.task import Task, performance
+from ..workers import host_lock
 from ..workers.protocol import Build, Derive, Failed, Job, Measure, Prepare, Reply
 from ..workers.recorded import RecordedExecutor
 from ..workers.scratch import problem
@@ -97,6 +98,8 @@ def tune(
             send(_start(run))
             for note in host_load.notes(load, task.target.threads if run.cores else 1):
                 run.note(note)
+            if stopped := host_lock.stopped_holders():
+                run.note(stopped)
             executor.until = clock.deadline()
             for note in take_up(database):
                 run.note(note)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...ir.deadline import has_deadline, look
 
-FOLDER = Path("/tmp")
+FOLDER, PROC = Path("/tmp"), Path("/proc")
 RETRY_SECONDS = 0.02  # between two attempts
 
 
@@ -86,3 +86,39 @@ def exclusive() -> Iterator[None]:
     """Have this host's devices alone: builds and measurements of others wait."""
     with _locked("turnstile", fcntl.LOCK_EX), _locked("device", fcntl.LOCK_EX):
         yield
+
+
+def stopped_holders() -> str:
+    """Which processes hold these locks and are stopped, as a sentence; empty without one, or where Linux does not tell.
+
+    Such a process, suspended by Ctrl-Z for example, keeps all others on this host from measuring until it goes on.
+    """
+    held = set[int]()
+    for path in FOLDER.glob("stridesmith-host.*.lock"):
+        with contextlib.suppress(OSError):
+            held.add(path.stat().st_ino)
+    found = {}
+    for pid in _lockers(held):
+        with contextlib.suppress(OSError, IndexError):
+            name, _, rest = (PROC / str(pid) / "stat").read_text().partition("(")[2].rpartition(")")
+            if rest.split()[0] in ("T", "t"):
+                found[pid] = name
+    if not found:
+        return ""
+    named = " and ".join(f"process {pid} ({name})" for pid, name in sorted(found.items()))
+    goes_on = "kill -CONT " + " ".join(map(str, sorted(found)))
+    return f"stopped while holding this host's lock for measurements: {named}; nothing is measured until `{goes_on}`"
+
+
+def _lockers(inodes: set[int]) -> Iterator[int]:
+    """The processes that hold a lock of `flock` on one of some files, by the lines of ``/proc/locks``.
+
+    A line is ``1: FLOCK ADVISORY WRITE pid major:minor:inode start end``; one that waits has ``->`` after its number.
+    """
+    try:
+        lines = (PROC / "locks").read_text().splitlines()
+    except OSError:
+        return
+    for words in map(str.split, lines):
+        if len(words) > 5 and words[1] == "FLOCK" and int(words[5].rpartition(":")[2]) in inodes:
+            yield int(words[4])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -131,3 +135,22 @@ def test_whoever_has_a_deadline_waits_no_longer() -> None:
             assert time.monotonic() - start < 5
     with until(time.monotonic() + 60), host_lock.exclusive():
         pass
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock")
+def test_a_stopped_process_that_holds_a_lock_is_named() -> None:
+    """One that runs is none; one that is stopped is named until it goes on."""
+    with host_lock.shared():
+        pass  # makes the files
+    (path,) = host_lock.FOLDER.glob("*.device.lock")
+    program = f"import fcntl; f = open({str(path)!r}); fcntl.flock(f, fcntl.LOCK_SH); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        assert host_lock.stopped_holders() == ""
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        told = host_lock.stopped_holders()
+        process.send_signal(signal.SIGCONT)
+        process.communicate(b"\n", timeout=30)
+    assert f"process {process.pid} (" in told and f"until `kill -CONT {process.pid}`" in told
+    assert host_lock.stopped_holders() == ""
