@@ -41,7 +41,8 @@ def numbers(shape: tuple[int, ...]) -> np.ndarray:
 
 def loader() -> dict[str, str]:
     """The environment with which a program finds the OpenCL library of this process, also one of pyopencl's wheel."""
-    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libOpenCL" in line}
+    maps = os.fsdecode(Path("/proc/self/maps").read_bytes())  # names of files are bytes
+    loaded = {line.split()[-1] for line in maps.splitlines() if "libOpenCL" in line}
     if not loaded:
         return dict(os.environ)
     library = Path(loaded.pop())

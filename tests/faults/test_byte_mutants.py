@@ -118,9 +118,9 @@ def _named(node: Call, name: str) -> Call:
 
 
 def _saturated(node: Call) -> Expr:
-    """The dot product with a sum of 16 bits, as `vpmaddubsw` has it."""
+    """The dot product with a sum of too few bits, as `vpmaddubsw` has 16: so few that one product alone shows it."""
     lanes = node.dtype.partition("x")[2]
-    ends = [const(end, "int32") for end in (-32768, 32767)]
+    ends = [const(end, "int32") for end in (-(2**13), 2**13 - 1)]
     low, high = ends if not lanes else [Broadcast(end, int(lanes)) for end in ends]
     none = const(0, "int32") if not lanes else Broadcast(const(0, "int32"), int(lanes))
     alone = replace(node, args=(*node.args[:2], none))
@@ -140,7 +140,7 @@ def mistakes(node: Any) -> Iterator[tuple[str, Any]]:
             if name != node.name:
                 yield f"{node.name} became {name}", lambda n, name=name: _named(n, name)
         if all(any(isinstance(n, Load) for n in walk(factor)) for factor in node.args[:2]):  # no sum of an offset
-            yield "sums of 16 bits", _saturated
+            yield "sums of 14 bits", _saturated
     if isinstance(node, Store) and isinstance(node.value, Binary) and node.value.op == "-":
         yield "offset not corrected", lambda n: replace(n, value=n.value.a)
         yield "offset added", lambda n: replace(n, value=Binary("+", n.value.a, n.value.b))
