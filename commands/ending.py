@@ -15,7 +15,15 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import InternalError, Interrupted, StorageError, StridesmithError, ToolMissing, UsageError
+from ..errors import (
+    InternalError,
+    Interrupted,
+    StorageError,
+    StridesmithError,
+    TemporaryError,
+    ToolMissing,
+    UsageError,
+)
 from ..files import is_no_name, reason
 from ..invocation import COMMAND, NAME
 from ..search.tuning.interruption import error_of, interrupted_by
@@ -61,6 +69,16 @@ def _known(error: BaseException) -> StridesmithError | None:
         return signal("interrupted; what was recorded so far is kept")
     if isinstance(error, ImportError):
         return _missing(error)
+    if isinstance(error, MemoryError):
+        return TemporaryError(
+            "there is less memory than this needs: end what else uses it, or raise the limit of this shell "
+            "(`ulimit -v`)"
+        )
+    if sys.flags.optimize > 1 and "NoneType" in str(error):  # xgboost, for one, takes its docstrings for texts
+        return UsageError(
+            "Python runs without docstrings here (`-OO`, or PYTHONOPTIMIZE=2), with which not all libraries can be "
+            "loaded; leave that out"
+        )
     if isinstance(error, OSError) and (error.errno in FILES or error.filename):
         what = "a file" if error.filename or error.errno == errno.ENOENT else "what the output leads to, or a file"
         return StorageError(f"cannot read or write {what}: {reason(error)}")

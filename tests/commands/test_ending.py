@@ -247,3 +247,24 @@ def test_modules_are_loaded_to_their_end(tmp_path: Path, monkeypatch: pytest.Mon
 def test_who_asks_for_events() -> None:
     """In either spelling."""
     assert wants_json(["best", "--format", "json"]) and wants_json(["--format=json"]) and not wants_json(["json"])
+
+
+def test_too_little_memory_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the machine or by a limit: what to do is said, and the code is that of what may work later."""
+    assert ended(MemoryError(), False) == 75
+    assert "raise the limit of this shell (`ulimit -v`)" in capsys.readouterr().err
+
+
+def test_a_python_without_docstrings_is_told() -> None:
+    """Libraries that read their own end in errors of Python's then."""
+    code = """if True:
+        from stridesmith.commands.ending import ended
+        raise SystemExit(ended(AttributeError("'NoneType' object has no attribute 'replace'"), False))
+    """
+    command = [sys.executable, "-OO", "-B", "-c", code]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": HOME}, capture_output=True, text=True)
+    assert done.returncode == 2 and "Python runs without docstrings here" in done.stderr
+    assert "This is a bug" in subprocess.run(
+        [sys.executable, *command[2:]], env={**os.environ, "PYTHONPATH": HOME, "HOME": os.getcwd()},
+        capture_output=True, text=True,
+    ).stderr  # fmt: skip
