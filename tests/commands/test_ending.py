@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -249,22 +249,23 @@ def test_who_asks_for_events() -> None:
     assert wants_json(["best", "--format", "json"]) and wants_json(["--format=json"]) and not wants_json(["json"])
 
 
-def test_too_little_memory_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+def ended_alone(options: Sequence[str], error: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """How a command ends by an error in a process of its own, which nothing has interrupted."""
+    code = f"from stridesmith.commands.ending import ended; raise SystemExit(ended({error}, False))"
+    environment = {**os.environ, "PYTHONPATH": HOME, "HOME": str(home), "XDG_DATA_HOME": str(home)}
+    command = [sys.executable, *options, "-B", "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=home)
+
+
+def test_too_little_memory_is_no_bug(tmp_path: Path) -> None:
     """Of the machine or by a limit: what to do is said, and the code is that of what may work later."""
-    assert ended(MemoryError(), False) == 75
-    assert "raise the limit of this shell (`ulimit -v`)" in capsys.readouterr().err
+    done = ended_alone([], "MemoryError()", tmp_path)
+    assert done.returncode == 75 and "raise the limit of this shell (`ulimit -v`)" in done.stderr
 
 
-def test_a_python_without_docstrings_is_told() -> None:
+def test_a_python_without_docstrings_is_told(tmp_path: Path) -> None:
     """Libraries that read their own end in errors of Python's then."""
-    code = """if True:
-        from stridesmith.commands.ending import ended
-        raise SystemExit(ended(AttributeError("'NoneType' object has no attribute 'replace'"), False))
-    """
-    command = [sys.executable, "-OO", "-B", "-c", code]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": HOME}, capture_output=True, text=True)
+    error = "AttributeError(\"'NoneType' object has no attribute 'replace'\")"
+    done = ended_alone(["-OO"], error, tmp_path)
     assert done.returncode == 2 and "Python runs without docstrings here" in done.stderr
-    assert "This is a bug" in subprocess.run(
-        [sys.executable, *command[2:]], env={**os.environ, "PYTHONPATH": HOME, "HOME": os.getcwd()},
-        capture_output=True, text=True,
-    ).stderr  # fmt: skip
+    assert "This is a bug" in ended_alone([], error, tmp_path).stderr
