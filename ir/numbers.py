@@ -21,7 +21,9 @@ infinite, and NaN where the type has no infinity, as float8_e4m3fn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -268,6 +270,32 @@ def truncated_rest(a: Any, b: Any) -> Any:
     a, b = np.asarray(a), np.asarray(b)
     rest = a % b
     return (rest - np.where((rest != 0) & ((a < 0) != (b < 0)), b, b.dtype.type(0)))[()]
+
+
+def fused(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of floats, rounded once when it becomes their type: of float32 in float64, rounded to odd."""
+    if np.result_type(a, b, c) == np.float64:
+        return np.asarray(_fused_float64(a, b, c)).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        product = np.multiply(a, b, dtype=np.float64)  # exact, and so is what the sum loses
+        total = np.asarray(product + c)
+        back = total - product
+        lost = (product - (total - back)) + (np.asarray(c, np.float64) - back)
+    even = np.atleast_1d(total).view(np.int64).reshape(total.shape) % 2 == 0
+    return np.where(even & np.isfinite(total) & (lost != 0), np.nextafter(total, np.copysign(np.inf, lost)), total)
+
+
+def _fused_exactly(a: float, b: float, c: float) -> float:
+    if not all(map(math.isfinite, (a, b, c))):
+        return float(np.multiply(a, b) + np.float64(c))
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return float(exact) if exact else a * b + c  # which has the sign of a zero
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+_fused_float64 = np.frompyfunc(_fused_exactly, 3, 1)
 
 
 def dot_of_bytes(a_signed: bool, b_signed: bool, a: Any, b: Any, c: Any) -> NDArray[np.int32]:

@@ -48,7 +48,7 @@ def numbers(dtype: str) -> NDArray[Any]:
         return np.arange(COUNT) % 3 == 0
     low, high = dtypes.int_range(dtype)
     some = [low, low + 1, high, high - 1, low // 2, high // 2, high // 2 + 1, 0, 1, 2, 3, 7, 8, 9, 15, 16, 100, 127]
-    some += [128, 200, 255, 448, 464, 465, 32767, 65535, 2**24 + 1, 2**31, 2**53 + 1, -1, -7, -128]
+    some += [128, 200, 255, 448, 464, 465, 32767, 65535, 257 * 2**16 + 1, 2**31, 257 * 2**24 + 1, -1, -7, -128]
     return np.fromiter((dtypes.wrap(int(n), dtype) for n in some), boundary_dtype(dtype))
 
 
@@ -229,6 +229,28 @@ def test_a_rest_of_nothing_is_an_error() -> None:
         func = read(f'(X: T.Buffer((2,), "int32"), Y: T.Buffer((2,), "int32")):\n    Y[0] = T.{name}(X[0], X[1])\n')
         with pytest.raises(InterpreterError, match="divides by zero"):
             interpret(func, np.array([3, 0], np.int32), np.zeros(2, np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_multiply_add_is_rounded_once(dtype: str) -> None:
+    """Products in the middle of two numbers, where what is added decides, however small; in kernels, too."""
+    digits = np.finfo(dtype).nmant + 1
+    x, y = 2.0 ** (digits // 2) + 1, 2.0 ** (digits - digits // 2) + 1
+    a = np.array([x, x, x, 3, -3, 1e30, 0.0, np.inf], dtype)
+    b = np.array([y, y, -y, 5, 5, 1e30, -1.0, 0.0], dtype)
+    c = np.array([2.0**-40, -(2.0**-40), 2.0**-40, -15, 15, -1e30, 0.0, 1.0], dtype)
+    func = read(f"""({", ".join(f'{n}: T.Buffer((8,), "{dtype}")' for n in "ABCD")}):
+    for i in range(8):
+        D[i] = T.fma(A[i], B[i], C[i])
+""")
+    found = agree(func, [a, b, c, np.zeros(8, dtype)], "cpu")["D"][0]
+    parts = [[Fraction(float(v)) for v in array[:5]] for array in (a, b, c)]
+    kind = np.dtype(dtype).type
+    for p, q, r, got in zip(*parts, found[:5], strict=True):
+        near = [got, np.nextafter(got, kind(-np.inf)), np.nextafter(got, kind(np.inf))]
+        apart = [abs(Fraction(float(n)) - (p * q + r)) for n in near]
+        assert apart[0] < min(apart[1:]), (p, q, r, got)
+    assert np.isinf(found[5]) == (dtype == "float32") and found[6] == 0 and np.isnan(found[7])
 
 
 def test_shifts_and_masks_of_indices_are_affine() -> None:
