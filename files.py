@@ -1,6 +1,7 @@
 """Files that users name: what the system refuses is one paragraph, and what is read has an end.
 
-As `errors`, `forks`, `invocation`, `numerals` and `version`, a module at the root that every package may use.
+As `errors`, `figures`, `forks`, `invocation`, `numerals` and `version`, a module at the root that every package may
+use.
 """
 
 from __future__ import annotations

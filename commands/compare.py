@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, StridesmithError, UsageError, WrongResult
+from ..figures import latency, number, percent
 from ..files import at_home, is_database
 from ..invocation import COMMAND
 from ..search.records.log import read_log
 from .lookup import reading
-from .output import Output, latency, number, percent
+from .output import Output
 
 if TYPE_CHECKING:
     from ..report.compare import Compared, Comparison, Key, Races, Source

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..figures import latency, number, percent, scaled
 from ..invocation import COMMAND
-from .output import Output, latency, number, percent, scaled
+from .output import Output
 from .roofline import drawing
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import UsageError, of_kind
+from ..figures import latency, number, percent
 from .options import SearchOptions, all_work
-from .output import Output, latency, number, percent
+from .output import Output
 from .progress import PLAIN_SECONDS, State, clock
 from .tune import settings_of
 

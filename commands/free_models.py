@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..figures import latency, scaled
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from ..search.tasks.interface import pairs
 from .lookup import missing
 from .models import DEFAULT_SECONDS, OTHER_SEARCH, OTHER_WORK, ModelState
 from .options import RecordOptions, SearchOptions, extents_of, inputs_of, number_of
-from .output import Output, latency, scaled
+from .output import Output
 from .progress import Progress
 
 if TYPE_CHECKING:

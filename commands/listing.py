@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ..figures import number
 from ..invocation import COMMAND
 from ..space.workloads import describe, names, parameters, summary
-from .output import Output, number
+from .output import Output
 
 
 def workloads(name: str | None, output: Output) -> int:

@@ -11,7 +11,8 @@ from html import escape
 from typing import Any
 
 from ..errors import UsageError
-from .output import Output, latency
+from ..figures import latency
+from .output import Output
 from .progress import Progress, State, clock
 
 Emit = Callable[[dict[str, Any]], None]

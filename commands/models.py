@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..backends.host_load import too_many
 from ..errors import UsageError
+from ..figures import latency, number, percent, scaled
 from ..files import doing, refuse_other
 from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from .lookup import best_of, missing
 from .options import RecordOptions, SearchOptions, array_of, inputs_of, unreadable
-from .output import Output, latency, number, percent, scaled
+from .output import Output
 from .progress import Progress, State
 
 if TYPE_CHECKING:

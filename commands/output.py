@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..figures import number
 from ..files import legible
-from ..report.words import by_clock as by_clock
-from ..report.words import latency as latency
-from ..report.words import number as number
-from ..report.words import percent as percent
-from ..report.words import scaled as scaled
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -147,6 +143,7 @@ class Output:
         if self.is_json:
             return
         from rich import box
+        from rich.cells import cell_len
         from rich.measure import Measurement
         from rich.table import Table
         from rich.text import Text
@@ -155,22 +152,29 @@ class Output:
             title=title or None, title_justify="left", box=box.SIMPLE_HEAD if self.format == "rich" else None,
             pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns),
         )  # fmt: skip
+        texts = [[printable(cell(item)) for item in row] for row in rows]
+        held = [[column, *entries] for column, *entries in zip(columns, *texts, strict=True)]
+        least = [max(cell_len(word) for text in column for word in (*text.split(), "")) for column in held]
+        most = [max(cell_len(line) for text in column for line in (*text.splitlines(), "")) for column in held]
         for position, column in enumerate(columns):
             numeric = bool(rows) and all(isinstance(row[position], (int, float)) for row in rows)
             table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(printable(cell(item))) for item in row))
+        for row in texts:
+            table.add_row(*map(Text, row))
         unlimited = self.console.options.update(width=UNLIMITED)
-        if Measurement.get(self.console, unlimited, table).minimum <= self.width:
+        spare = self.width - Measurement.get(self.console, unlimited, table).minimum
+        if spare >= 0:
+            for drawn, width in zip(table.columns, shared(least, most, spare), strict=True):
+                drawn.width = width
             self.console.print(table)
             return
         block = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0),
                       show_header=False)  # fmt: skip
-        for place, row in enumerate(rows):
+        for place, row in enumerate(texts):
             if place:
                 block.add_row("", "")
-            for column, item in zip(columns, row, strict=True):
-                if text := printable(cell(item)):
+            for column, text in zip(columns, row, strict=True):
+                if text:
                     longest = self.width - max(map(len, columns)) - 2
                     block.add_row(Text(column, style="dim"), Text(roomy(text, longest)))
         self.console.print(block)
@@ -198,6 +202,16 @@ def folded(text: str, width: int) -> str:
         )  # fmt: skip
         lines += parts
     return "\n".join(lines)
+
+
+def shared(least: Sequence[int], most: Sequence[int], spare: int) -> list[int]:
+    """Widths from `least` to `most`, in sum at most `spare` more than the least: who lacks little gets it first."""
+    widths = list(least)
+    lacking = sorted(range(len(widths)), key=lambda place: most[place] - least[place])
+    for place, left in zip(lacking, range(len(widths), 0, -1), strict=True):
+        widths[place] += min(most[place] - least[place], spare // left)
+        spare -= widths[place] - least[place]
+    return widths
 
 
 def roomy(text: str, width: int) -> str:

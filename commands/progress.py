@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .output import Output, latency, number, percent
+from ..figures import latency, number, percent
+from .output import Output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..figures import latency
 from ..files import refuse_other
 from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import names_recording
 from .lookup import task_of
 from .options import one_work, pins
-from .output import Output, latency
+from .output import Output
 
 
 @dataclass(frozen=True)

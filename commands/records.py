@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadRecord, NoRecord, UsageError
+from ..figures import latency
 from ..files import at_home, is_database
 from ..invocation import COMMAND
-from ..search.tasks.command_line import Options
+from ..search.tasks.command_line import Options, options_of
+from ..search.tasks.task import stored_work
 from .lookup import best_of_each, reading
-from .output import Output, latency
+from .output import Output
 
 if TYPE_CHECKING:
     from ..search.records.database import Database
@@ -25,6 +27,16 @@ def best(options: Options, output: Output) -> int:
         each = list(best_of_each(options, database, output)) if asked else []
         found = [record for _, record in each if record is not None] if asked else database.winners()
         name, sources = database.name, {record.id: _source(record, database) for record in found}
+        untried = [] if found or asked else [record for record in database.every() if record.ok]
+    if untried:
+        first = untried[0]
+        work = stored_work(first.workload, first.params, first.script)
+        named = options_of(work, first.device, dict(first.interface), options.db)
+        here = replace(named, target=options.target, threads=options.threads).command("best")
+        raise NoRecord(
+            f"{name} has {_counted(len(untried), 'record')} from elsewhere, none of which has been proven, verified "
+            f"and timed here yet; `{here}` does so for {first.title}"
+        )
     if not found:
         made_by = (options if asked else replace(options, workload="conv2d")).command()
         raise NoRecord(f"{name} has no record yet; to make one, run `{made_by}`")

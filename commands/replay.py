@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..backends.host_load import too_many
+from ..figures import latency, number
 from .lookup import reading, record_of, tell_outcome
 from .options import RecordOptions
-from .output import Output, latency, number
+from .output import Output
 
 
 def run(options: RecordOptions, output: Output) -> int:

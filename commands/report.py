@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NoRecord, StorageError, StridesmithError, UsageError
+from ..figures import scaled
 from ..files import doing, legible, refuse_other, small_text
 from ..invocation import COMMAND
 from ..search.records.database import Database
 from .lookup import best_of_each, record_of
 from .options import RecordOptions
-from .output import Output, scaled
+from .output import Output
 
 if TYPE_CHECKING:
     from ..report.models import ModelReport

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..figures import latency
 from .lookup import reading, record_of, task_of
 from .options import RecordOptions, one_work
-from .output import Output, latency
+from .output import Output
 from .space import run as space
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..figures import number
 from ..report.words import KINDS
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from ..search.tasks.task import Task
 from .lookup import device_of, interface_asked, space_of
 from .options import all_work
-from .output import Output, number, printable
+from .output import Output, printable
 
 if TYPE_CHECKING:
     from ..configs import Entry

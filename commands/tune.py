@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.host_load import MUCH_BUSY
 from ..errors import NoRecord, NoSchedule, UsageError
+from ..figures import by_clock, latency, number, percent
 from ..files import small_text
 from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
@@ -17,7 +18,7 @@ from ..search.tasks.task import Task
 from ..space.workloads.taking import LARGEST_SCRIPT
 from .lookup import device_of, interface_asked, space_of
 from .options import SearchOptions, all_work, likely, pins, sampler
-from .output import Output, by_clock, latency, number, percent
+from .output import Output
 from .progress import Progress, State
 
 OTHER_FIGURE = 0.03

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..backends import host_load
 from ..errors import DeviceLost, Interrupted, NoSchedule, StorageError, StridesmithError, TemporaryError
+from ..figures import latency
 from ..ir.deadline import OutOfTime, look, until
 from ..ir.layout.layout import label_of
 from ..ir.markup import table
@@ -76,7 +77,7 @@ class Tuned:
 
     def __repr__(self) -> str:
         """How fast the model should be, and what that has cost: two lines."""
-        foretold = "" if self.predicted_us is None else f": {self.predicted_us:.4g} us foretold for a call"
+        foretold = "" if self.predicted_us is None else f": {latency(self.predicted_us)} foretold for a call"
         return f"<Tuned {self.model.network.name}{foretold};\n {self.cost}>"
 
     @property
@@ -85,8 +86,8 @@ class Tuned:
         return f"{self.trials} candidates in {self.seconds:.0f} s, stopped by {self.stopped_by}, in {self.db}"
 
     def _repr_html_(self) -> str:
-        wholes = ", ".join(f"{name} {us:.4g} us" for name, us in self.wholes.items())
-        foretold = "" if self.predicted_us is None else f"{self.predicted_us:.4g} us for a call"
+        wholes = ", ".join(f"{name} {latency(us)}" for name, us in self.wholes.items())
+        foretold = "" if self.predicted_us is None else f"{latency(self.predicted_us)} for a call"
         rows = [("foretold", foretold), ("whole models that raced", wholes), ("cost", self.cost)]
         return table(f"{self.model.network.name}, tuned", ("", ""), [row for row in rows if row[1]])
 
@@ -200,7 +201,7 @@ def _best_kept(guide: LayoutSearch, scheduler: Scheduler, earlier: Chosen | None
             us = guide.predicted_us(scheduler)
             if us is not None or (earlier is None and guide.knows_something):
                 _keep_layouts(guide, earlier, database)
-        known = "" if us is None else f"; its best kernels so far are expected to take {us:.0f} us together"
+        known = "" if us is None else f"; its best kernels so far are expected to take {latency(us)} together"
         if isinstance(error, KeyboardInterrupt):
             raise error_of(error)(f"interrupted while whole models were built{known}") from None
         if isinstance(error, Interrupted | DeviceLost):

@@ -23,6 +23,7 @@ from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._guards import tracing
 
 from ..errors import UsageError, did_you_mean
+from ..figures import latency
 from .call import Left
 from .capture import Captured, Compiled, capture, write_in_place
 from .free_sizes import LARGEST, FreeSizes, Point, sizes_of, value_at
@@ -392,4 +393,4 @@ def _reason(found: Divided) -> str:
 
 
 def _times(result: Race) -> str:
-    return f"{result.ours * 1e6:.1f} us with kernels, {result.theirs * 1e6:.1f} us without"
+    return f"{latency(result.ours * 1e6)} with kernels, {latency(result.theirs * 1e6)} without"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from ..figures import latency
 from .dynamo import Options, Runner, backend
 from .race import race
 from .recurrent import ALLOWED
@@ -53,7 +54,7 @@ def compile(
     with torch.no_grad(), torch.random.fork_rng(devices=[]), torch._dynamo.config.patch(ALLOWED):
         made(*positional, **named)
         found = race(lambda: made(*positional, **named), lambda: model(*positional, **named))
-    times = f"{found.ours * 1e6:.1f} us compiled, {found.theirs * 1e6:.1f} us as it is"
+    times = f"{latency(found.ours * 1e6)} compiled, {latency(found.theirs * 1e6)} as it is"
     log.info("a model %s: %s", "is compiled" if found.won else "stays as it is", times)
     return made if found.won else model
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from ..figures import latency
 from ..search.records.record import OWN
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _waiting(task: TaskReport, found: list[Finding], in_model: bool) -> Iterator
                       "Nothing by itself: what it could be fused with, it is." if in_model else
                       "Fuse it with its neighbours: in a model (`--model`) that is done.", rest)  # fmt: skip
     elif task.latency_us < 30:
-        yield Finding("too short", f"in {task.latency_us:.0f} us the start and end of its loops, and threads that "
+        yield Finding("too short", f"in {latency(task.latency_us)} the start and end of its loops, and threads that "
                       "meet, count", "Fewer threads may do." if in_model else
                       "Fewer threads may do; fused with others it costs less.", rest)  # fmt: skip
     else:

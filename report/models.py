@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..figures import latency, percent, scaled
 from ..ir.layout.layout import Layout
 from ..models.edges import arguments_of
 from ..models.network import Operator
 from ..models.run.report import copied_share
 from .layouts import Picture, picture_of_argument
-from .words import latency, percent, scaled
 
 if TYPE_CHECKING:
     from ..backends.artifact import Argument

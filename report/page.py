@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolMissing
+from ..figures import by_clock, latency, number, percent
 from ..files import shown as path_shown
 from ..search.tasks.command_line import Options, options_of
 from . import charts
 from .advice import Finding, findings
 from .layouts import LEGEND
-from .words import KINDS, by_clock, latency, number, percent
+from .words import KINDS
 
 if TYPE_CHECKING:
     import jinja2

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from ..backends.host_load import look, too_many
 from ..backends.timing import interleave
 from ..errors import UsageError
+from ..figures import latency
 from ..ir.markup import table
 from ..search.calling.collection import frame
 from ..search.calling.kernel import Kernel, build, from_record
@@ -74,7 +75,7 @@ class Results(tuple[Result, ...]):
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """What the table shows."""
         return [
-            (each.name, f"{each.latency_us:.4g} us", f"{each.low_us:.4g} to {each.high_us:.4g}",
+            (each.name, latency(each.latency_us), f"{latency(each.low_us)} to {latency(each.high_us)}",
              f"{each.ratio:.3f}x ({each.low:.3f} to {each.high:.3f})" if at else "1", each.verdict)
             for at, each in enumerate(self)
         ]  # fmt: skip

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError, did_you_mean
+from ...figures import latency
 from ...ir.script.programs import Program
 from ...numerals import truth
 from ..records.record import Record
@@ -93,7 +94,7 @@ def add_own(schedule: Schedule, asked: TuneSettings, emit: Callable[[dict[str, A
     with Database(asked.db) as database:
         record = add(database, schedule, task)
     if emit is not None:
-        emit(Note(message=f"your schedule is record {record.id} and takes {record.latency_us:.4g} us").to_json())
+        emit(Note(message=f"your schedule is record {record.id} and takes {latency(record.latency_us)}").to_json())
     return record
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolMissing
+from ...figures import latency
 from ...ir.markup import table
 from ..records import database as records
 from ..records.record import Record
@@ -67,7 +68,7 @@ class Database(records.Database):
             return None
         found = self.winners()
         shown = [
-            (record.id, record.title, record.device.name, f"{record.latency_us or 0:.4g} us", record.sketch)
+            (record.id, record.title, record.device.name, latency(record.latency_us), record.sketch)
             for record in found[:MOST_SHOWN]
         ]
         more = f", of which {MOST_SHOWN} are shown" if len(found) > MOST_SHOWN else ""

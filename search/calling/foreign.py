@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import DeviceMissing, StorageError, TemporaryError, UnknownTarget, WrongResult
+from ...figures import latency
 from ..records.database import Database
 from ..records.record import IMPORTED, ORIGIN, OWN, Record
 from ..records.status import KINDS, tells_nothing
@@ -308,12 +309,12 @@ def _reason(entry: _Entry, opponents: Sequence[_Entry]) -> str:
         return ""
     if best.standing is best.before and best.here.stage == "race":
         return (
-            f"it takes {entry.us:.4g} us here while others keep {best.here.busy:.1f} processors busy, and record "
-            f"{best.here.id} of this device took {best.standing.latency_us:.4g} us while they kept fewer"
+            f"it takes {latency(entry.us)} here while others keep {best.here.busy:.1f} processors busy, and record "
+            f"{best.here.id} of this device took {latency(best.standing.latency_us)} while they kept fewer"
         )
     is_untuned = best.here.trace is None
     name = "the program as it was written" if is_untuned else f"record {best.here.id} of this device"
-    return f"it takes {entry.us:.4g} us here, and {name} {best.us:.4g} us"
+    return f"it takes {latency(entry.us)} here, and {name} {latency(best.us)}"
 
 
 def _news(entries: Sequence[_Entry], opponents: Sequence[_Entry]) -> list[Record]:

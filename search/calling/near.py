@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...errors import NoRecord
+from ...figures import latency
 from ...invocation import COMMAND
 from ..tasks.device import selector_of
 from ..tasks.interface import interface_key, interface_of
@@ -49,7 +50,7 @@ def no_record(task: Task, database: Database, made_by: str, *, tried: str = "", 
     """
     found = near(task, database)
     told = [
-        f"record {each.record.id} ({each.record.latency_us or 0.0:.1f} us) by {_spelled(each, python)}"
+        f"record {each.record.id} ({latency(each.record.latency_us)}) by {_spelled(each, python)}"
         for each in found[:MOST]
     ]
     more = f", and {len(found) - MOST} more that `{COMMAND} best` lists" if len(found) > MOST else ""

@@ -15,6 +15,7 @@ from ...backends.executable import numpy_dtype
 from ...backends.host_load import look, too_many
 from ...backends.timing import measure
 from ...errors import UsageError
+from ...figures import latency, number
 from ...ir import dtypes
 from ...numerals import as_real
 
@@ -55,8 +56,9 @@ class Timing:
     def __repr__(self) -> str:
         """The median and its spread, and on a second line what stood in the way."""
         low, high = self.middle_us
-        speed = f", {self.gflops:.4g} GFLOP/s" if self.flops else ""
-        told = f"<{self.latency_us:.4g} us, half of {len(self.samples)} samples from {low:.4g} to {high:.4g} us{speed}>"
+        speed = f", {number(self.gflops)} GFLOP/s" if self.flops else ""
+        middle = f"half of {len(self.samples)} samples from {latency(low)} to {latency(high)}"
+        told = f"<{latency(self.latency_us)}, {middle}{speed}>"
         return "\n".join(filter(None, (told, self.note)))
 
 

@@ -31,6 +31,7 @@ from pydantic import (
 
 from ...backends.host_load import MUCH_BUSY
 from ...errors import BadRecord
+from ...figures import latency
 from ...ir.markup import table
 from ...ir.target import Target
 from ...space.interface import Who
@@ -208,7 +209,7 @@ class Record(BaseModel):
 
     def __repr__(self) -> str:
         """What was scheduled, where, and how fast it is."""
-        device, state = self.device, f"{self.latency_us:.4g} us" if self.latency_us is not None else self.status
+        device, state = self.device, latency(self.latency_us) if self.latency_us is not None else self.status
         where = f"{device.name}, {device.threads} threads" if device.kind == "cpu" else f"{device.kind}: {device.name}"
         return f"<Record {self.id}: {self.title} on {where}: {state}{'' if self.verified else ', not verified here'}>"
 
@@ -216,10 +217,10 @@ class Record(BaseModel):
 
     def _repr_html_(self) -> str:
         device, middle = self.device, self.middle_us
-        spread = f", half of the samples from {middle[0]:.4g} to {middle[1]:.4g}" if middle else ""
+        spread = f", half of the samples from {latency(middle[0])} to {latency(middle[1])}" if middle else ""
         rows = [
             ("program", self.title), ("device", f"{device.kind}: {device.name}, {device.threads} threads"),
-            ("latency", self.status if self.latency_us is None else f"{self.latency_us:.4g} us{spread}"),
+            ("latency", self.status if self.latency_us is None else f"{latency(self.latency_us)}{spread}"),
             ("verified", "yes" if self.verified else "not here"), ("sketch", self.sketch), ("run", self.run),
             ("versions", ", ".join(f"{name} {text}" for name, text in self.versions.items())),
         ]  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...backends.devices import processor_of
 from ...errors import TemporaryError
+from ...figures import latency
 from ..candidates.search_space import SearchSpace
 from . import events
 from .budget import Budget
@@ -63,7 +64,7 @@ def pilot(run: Run, space: Callable[[Run], Space], study: Callable[[Run, Space],
     finally:
         run.results.pilots = own.results.closed
     if own.results.best_us is not None:
-        best = f"the fastest of {own.results.closed} takes {own.results.best_us:.4g} us there"
+        best = f"the fastest of {own.results.closed} takes {latency(own.results.best_us)} there"
         run.note(f"candidates were tried as native code of the CPU first; {best}")
     return list(own.results.valid.values())
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ...errors import StorageError, TemporaryError
+from ...figures import latency
 from ..records.record import Record, script_hash
 from ..records.status import tells_nothing
 from ..workers import protocol
@@ -77,8 +78,9 @@ class Race:
             return ""
         return (
             f"others kept {self.busy:.1f} processors busy during the final race, so that record {best.id}, which took "
-            f"{self.kept[best.id].latency_us:.4g} us in one with fewer, stays the best, though {fastest.id} was faster "
-            f"this time, {fastest.latency_us:.4g} to {best.latency_us:.4g} us; a run on a quiet machine decides"
+            f"{latency(self.kept[best.id].latency_us)} in one with fewer, stays the best, though {fastest.id} was "
+            f"faster this time, {latency(fastest.latency_us)} to {latency(best.latency_us)}; a run on a quiet machine "
+            "decides"
         )
 
     @property

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NoSchedule, StorageError, UsageError
+from ...figures import latency
 from ..candidates.search_space import SearchSpace
 from ..records.status import KINDS
 from ..tasks.recording import OK, RecordedSketch, Recording, save
@@ -198,7 +199,7 @@ class Recorder:
         for numbers in self._chunks():
             self._measure(numbers)
             best = self.progress.valid()[:1]
-            fastest = f", the best {self.progress.us(best[0]):.2f} us" if best else ""
+            fastest = f", the best {latency(self.progress.us(best[0]))}" if best else ""
             tell(f"{len(self.progress.results)} of {len(self.candidates)} candidates{fastest}")
             if end is not None and time.monotonic() > end:
                 return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from record_makers import make_record
 
 import stridesmith as ss
 from stridesmith.cli import main
@@ -80,6 +81,21 @@ def test_a_database_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ss.Database(str(path)).close()
     assert main(["import", str(path), "--db", str(tmp_path / "other.db")]) == 2
     assert f"own.db is a database; `stridesmith export LOG --db {path}` writes its records" in capsys.readouterr().err
+
+
+def test_records_from_elsewhere_alone_are_told_with_the_command_that_tries_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are there, and count for nothing yet."""
+    work, fixed = ss.workload("matmul", m=4, n=4, k=4), {"a": "fixed", "b": "fixed", "c": "fixed"}
+    foreign = make_record(params=dict(work.params), script=work.script, interface=fixed)
+    with ss.Database(str(tmp_path / "own.db")) as database:
+        database.merge([foreign], "team.jsonl")
+    assert main(["best", "--db", str(tmp_path / "own.db"), "--target", "cpu"]) == 3
+    told = capsys.readouterr().err
+    assert "own.db has 1 record from elsewhere, none of which has been proven, verified and timed here yet" in told
+    command = f"stridesmith best --workload matmul --shape m=4,n=4,k=4 --target cpu --db {tmp_path / 'own.db'}"
+    assert f"`{command}` does so for matmul(m=4,n=4,k=4,transpose_a=0,transpose_b=0) float32" in told
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

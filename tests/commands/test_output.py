@@ -25,6 +25,21 @@ def test_a_table_keeps_its_words_whole(columns: int, monkeypatch: pytest.MonkeyP
     assert all(len(line) <= columns for line in text.splitlines())
 
 
+@pytest.mark.parametrize("style", ["rich", "plain"])
+def test_a_sentence_in_a_table_gives_its_room_to_words(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is broken over lines before a word of another column is."""
+    monkeypatch.setenv("COLUMNS", "124")
+    sentence = (
+        "unclear, use `--race` for an interval of both in turns on a machine with nothing else to do at that time"
+    )
+    stream = io.StringIO()
+    Output(style, stream).table("", (*COLUMNS, "B is"), [(*ROW, sentence)])
+    text = stream.getvalue()
+    assert all(text.count(word) == 1 for cell in ROW for word in cell.split(" ")) and "workload  " in text
+    assert sentence not in text and all(word in text.split() for word in sentence.split())
+    assert all(len(line) <= 124 for line in text.splitlines())
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -14,8 +14,9 @@ from record_makers import make_record
 
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
-from stridesmith.commands.output import Output, folded, scaled
+from stridesmith.commands.output import Output, folded
 from stridesmith.commands.roofline import POINT, drawing
+from stridesmith.figures import scaled
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 from stridesmith.space.schedule import Schedule

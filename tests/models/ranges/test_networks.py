@@ -258,8 +258,11 @@ def test_what_a_search_finds_is_used_from_then_on(tmp_path: Path) -> None:
     """A record of all sizes for each program, which a later call without seconds takes."""
     made = model([node("MatMul", "x a", "h"), node("Relu", "h", "y")], {"x": ("n", 12)}, {"a": normal(12, 20)})
     db = str(tmp_path / "records.db")
-    ss.compile(made, ranges={"n": (1, 33)}, seconds=8, db=db, progress=False)
-    run = ss.compile(made, ranges={"n": (1, 33)}, db=db)
+    for seconds in (8, 60):  # a machine that is busy with other things finds nothing in a few seconds
+        ss.compile(made, ranges={"n": (1, 33)}, seconds=seconds, db=db, progress=False)
+        run = ss.compile(made, ranges={"n": (1, 33)}, db=db)
+        if [kernel.origin for kernel in run.kernels.values()] == ["tuned"]:
+            break
     assert [kernel.origin for kernel in run.kernels.values()] == ["tuned"]
     for rows in (1, 17, 33):
         x = normal(rows, 12)

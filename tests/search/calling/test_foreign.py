@@ -91,8 +91,8 @@ BAD: dict[str, tuple[float | Failed, str]] = {
     "out_of_bounds": (Failed(status="refused", message="leaves its buffer"), "refused: leaves its buffer"),
     "crash": (Failed(status="crash:SIGSEGV"), "crash:SIGSEGV: it failed"),
     "endless": (Failed(status="run_timeout", message="no sign"), "run_timeout: no sign"),
-    "slow": (60.0, "it takes 60 us here, and the program as it was written 50 us"),
-    "slowest": (500.0, "it takes 550 us here, and the program as it was written 55 us"),
+    "slow": (60.0, "it takes 60.00 us here, and the program as it was written 50.00 us"),
+    "slowest": (500.0, "it takes 550.0 us here, and the program as it was written 55.00 us"),
 }
 
 
@@ -159,7 +159,7 @@ def test_an_own_record_stands_until_one_beats_it_in_a_race(database: Database) -
     bench = Bench(own=30.0, slower=31.0, faster=29.0)
     assert best_here(TASK, database, bench=bench) == own and not bench.jobs
     found = replay(slower, database, any_device=True, bench=bench)
-    assert found.tried is not None and f"record {own.id} of this device 30 us" in found.tried.verdicts[0].reason
+    assert found.tried is not None and f"record {own.id} of this device 30.00 us" in found.tried.verdicts[0].reason
     winner = best(database)
     assert winner is not None and (winner.id, winner.latency_us) == (own.id, pytest.approx(30.0))
     found = replay(faster, database, any_device=True, bench=bench)
@@ -191,7 +191,9 @@ def test_a_race_on_a_busier_machine_displaces_nobody(database: Database) -> None
 
     found = replay(stranger, database, any_device=True, bench=Busy(own=30.0, stranger=29.0))
     assert found.tried is not None
-    reason = f"29 us here while others keep 1.2 processors busy, and record {own.id} of this device took 15 us while"
+    reason = (
+        f"29.00 us here while others keep 1.2 processors busy, and record {own.id} of this device took 15.00 us while"
+    )
     assert reason in found.tried.verdicts[0].reason
     assert best(database) == own
 

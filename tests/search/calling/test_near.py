@@ -61,8 +61,8 @@ def test_commands_name_records_that_are_near(
     for work in (SHAPE, ("--script", str(script))):
         text = told((*command, *work, "--db", str(db)), capsys)
         assert "has no record of matmul" in text and "with the interface a=fixed,b=fixed,c=fixed" in text
-        first = "record 1111111111111111 (12.0 us) by `--interface b=constant`"
-        third = "record 3333333333333333 (3.0 us) by `--target 'opencl:Test Platform:Test GPU'`"
+        first = "record 1111111111111111 (12.00 us) by `--interface b=constant`"
+        third = "record 3333333333333333 (3.000 us) by `--target 'opencl:Test Platform:Test GPU'`"
         assert first in text and "--interface b=constant --threads 2" in text
         assert third.replace("'", "") in text.replace("'", "")
         assert "4444" not in text and "to make one, run `stridesmith" in text
@@ -71,7 +71,7 @@ def test_commands_name_records_that_are_near(
 def test_the_options_find_what_they_were_told_for(db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command with the option that was named gives the record that was named."""
     text = told(("show", "--trace", *SHAPE, "--db", str(db)), capsys)
-    found = re.search(r"record (\w+) \(12.0 us\) by `([^`]*)`", text)
+    found = re.search(r"record (\w+) \(12.00 us\) by `([^`]*)`", text)
     assert found is not None
     options = found[2].split()
     assert main(["show", "--trace", *SHAPE, "--db", str(db), "--threads", "1", *options, "--format", "json"]) == 0
@@ -83,7 +83,7 @@ def test_python_names_arguments(db: Path) -> None:
     for asked in (ss.load, ss.replay):
         with pytest.raises(ss.NoRecord) as caught:
             asked(WORK, target=CPU, db=str(db))
-        assert 'record 1111111111111111 (12.0 us) by `interface="b=constant"`' in str(caught.value)
+        assert 'record 1111111111111111 (12.00 us) by `interface="b=constant"`' in str(caught.value)
         assert '`interface="b=constant", threads=2`' in str(caught.value)
 
 
