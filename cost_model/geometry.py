@@ -382,8 +382,9 @@ class Geometry:
         copied: Columns = {kind: np.zeros(1, np.float32) for kind in ("plain", "squares", "scattered", "far")}
         computed: Vector = np.zeros(1, np.float32)
         for number, operand in self.inputs:
-            place = candidates.place(number)
-            staged = candidates.staged(number) & (not operand.is_packed_by_caller)
+            if operand.is_packed_by_caller:
+                continue
+            place, staged = candidates.place(number), candidates.staged(number)
             whole = np.float32(np.prod(operand.shape, dtype=np.float64))
             size = np.where(place == INNER, cover.footprint(operand, "chunk"), whole)
             here = np.where(staged, size * np.where(place == INNER, chunks, ONE), np.float32(0)).astype(np.float32)
@@ -418,11 +419,9 @@ class Geometry:
             if operand.source == "stage"
             else self.target.vector_lanes(operand.dtype)
         )
-        for alternative, layout in enumerate(candidates.layouts(number)):
-            if not operand.dims:
-                continue
-            inner, shape = cover.reach(operand, "chunk"), operand.shape
-            extents = [np.where(place == INNER, some, all_) for some, all_ in zip(inner, shape, strict=True)]
+        inner, shape = (cover.reach(operand, "chunk"), operand.shape) if operand.dims else ([], ())
+        extents = [np.where(place == INNER, some, all_) for some, all_ in zip(inner, shape, strict=True)]
+        for alternative, layout in enumerate(candidates.layouts(number) if operand.dims else ()):
             order = layout.order(operand, cover.levels["reg"])
             if not layout.scatters(operand):
                 run = np.asarray(order[-1].size(extents[order[-1].dim]), np.int64)

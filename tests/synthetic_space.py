@@ -40,10 +40,13 @@ class Sketch:
     def mask(self, rows):
         return (rows[:, LANE] > 0) | (rows[:, ROW] <= 3)
 
-    def draw(self, rng, count, allowed=None):
+    def draw_some(self, rng, count, allowed=None):
         values = allowed or [np.arange(len(d)) for d in self.decisions]
         rows = np.stack([v[rng.integers(len(v), size=4 * count)] for v in values], axis=1)
-        return rows[self.mask(rows)][:count]
+        return rows[self.mask(rows)]
+
+    def draw(self, rng, count, allowed=None):
+        return self.draw_some(rng, count, allowed)[:count]
 
 
 @dataclass(frozen=True)

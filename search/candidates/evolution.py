@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FEWEST = 4
 """Sketches that all generations are for."""
+ONE_OR_TWO = (0.5, 0.8)
+"""The chance that one decision is mutated, and that at most two are."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,16 @@ class Scored:
 class Effort:
     """How much evolution looks at: the size of a population, and over how many generations.
 
-    Sketches whose best score is by more than `margin` behind that of the best one get no further generation, and none
-    gets one whose best score has not changed for `patience` of them.
+    Sketches whose best score is by more than `margin` behind that of the best one get no further generation, after two
+    generations by more than half as much, and so on; and none gets one whose best score has not changed for `patience`
+    of them.  At least so many as the `fewest` do otherwise, `FEWEST` where that is 0.
     """
 
     population: int
     generations: int
     margin: float = inf
     patience: float = inf
+    fewest: int = 0
 
 
 def by_estimate(features: Estimates) -> EvaluateAll:
@@ -111,23 +115,32 @@ def evolve(
     """
     pools: dict[int, Scored] = {}
     own = dict(zip(numbers, rng.spawn(len(numbers)), strict=True))
-    with contextlib.suppress(OutOfTime):
-        for some in _at_once(numbers):
-            drawn = ((n, _first(search_space, n, own[n], effort, (parents or {}).get(n))) for n in some)
-            pools.update((pool.sketch, pool) for pool in _ranked(list(drawn), evaluate))
+
+    def look_at(some: Sequence[int], bred: Callable[[int], Population]) -> set[int]:
+        """Add the candidates that are bred of each of some sketches; those sketches whose best score has changed."""
+        better = set[int]()
+        for together in _at_once(some):
+            for made in _ranked([(n, bred(n)) for n in together], evaluate):
+                before = pools.get(made.sketch)
+                pools[made.sketch] = made if before is None else _merged(before, made, keep=4 * effort.population)
+                if before is None or pools[made.sketch].scores[0] > before.scores[0]:
+                    better.add(made.sketch)
+        return better
+
+    def close(some: Iterable[int], margin: float) -> list[int]:
+        """Those of some sketches, which have a candidate, whose best is no more than so far behind the best of all."""
         best = max((float(pool.scores[0]) for pool in pools.values() if len(pool.rows)), default=0.0)
+        return [n for n in some if pools[n].scores[0] >= best - margin]
+
+    with contextlib.suppress(OutOfTime):
+        look_at(numbers, lambda n: _first(search_space, n, own[n], effort.population, (parents or {}).get(n)))
         racing = [n for n in numbers if len(pools[n].rows) and search_space.size(n) > ENUMERATE]
         waited = dict.fromkeys(racing, 0)
-        for _ in range(effort.generations):
-            racing = sorted(racing, key=lambda n: -pools[n].scores[0])[: max(FEWEST, len(racing) // 2)]
-            racing = [n for n in racing if pools[n].scores[0] >= best - effort.margin and waited[n] < effort.patience]
-            for some in _at_once(racing):
-                bred = [(n, _children(search_space, pools[n], own[n], effort)) for n in some]
-                for made in _ranked(bred, evaluate):
-                    number, before = made.sketch, pools[made.sketch].scores[0]
-                    pools[number] = _merged(pools[number], made, keep=4 * effort.population)
-                    waited[number] = 0 if pools[number].scores[0] > before else waited[number] + 1
-                    best = max(best, float(pools[number].scores[0]))
+        for generation in range(effort.generations):
+            racing = sorted(racing, key=lambda n: -pools[n].scores[0])[: max(effort.fewest or FEWEST, len(racing) // 2)]
+            racing = [n for n in close(racing, effort.margin / 2 ** (generation / 2)) if waited[n] < effort.patience]
+            better = look_at(racing, lambda n: _children(search_space, pools[n], own[n], effort))
+            waited.update((n, 0 if n in better else waited[n] + 1) for n in racing)
     return [pools[number] for number in numbers if number in pools]
 
 
@@ -137,14 +150,14 @@ def _at_once(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _first(
-    search_space: SearchSpace, number: int, rng: np.random.Generator, effort: Effort, parents: Population | None
+    search_space: SearchSpace, number: int, rng: np.random.Generator, count: int, parents: Population | None
 ) -> Population:
-    """The generation that a sketch starts with: all of a small sketch."""
+    """What a sketch starts with: so many random candidates, all of a small sketch; parents and mutations of them."""
     if search_space.size(number) <= ENUMERATE:
         return search_space.draw(rng, number, ENUMERATE)
-    rows = search_space.draw(rng, number, effort.population)
+    rows = search_space.draw(rng, number, count)
     if parents is not None and len(parents):
-        repeated = parents[rng.integers(len(parents), size=effort.population // 2)]
+        repeated = parents[rng.integers(len(parents), size=count // 2)]
         near = mutated(search_space, number, repeated, rng)
         rows = np.concatenate([rows, parents, possible(search_space, number, near)])
     return rows
@@ -163,7 +176,13 @@ def _children(search_space: SearchSpace, seen: Scored, rng: np.random.Generator,
             search_space.draw(rng, number, population // 10),
         ]
     )
-    return possible(search_space, number, children)
+    return possible(search_space, number, _others(seen.rows, children))
+
+
+def _others(known: Population, rows: Population) -> Population:
+    """The rows that are not among `known`, each once."""
+    first = distinct_rows(np.concatenate([known, rows]))[0]
+    return rows[first[first >= len(known)] - len(known)]
 
 
 def mutated(
@@ -177,13 +196,14 @@ def mutated(
     free = [d for d, values in enumerate(search_space.allowed[number]) if len(values) > 1]
     if not free or not len(rows):
         return rows
-    changes = rng.choice((1, 2, 3), size=len(rows), p=(0.5, 0.3, 0.2)) * (rng.random(len(rows)) < rate)
+    changes = 1 + np.searchsorted(ONE_OR_TWO, rng.random(len(rows)), side="right")
+    changes *= rng.random(len(rows)) < rate
     counts = np.asarray([len(values) for values in search_space.allowed[number]])
     for step in range(3):
         touched = np.flatnonzero(changes > step)
         where = np.asarray(free)[rng.integers(len(free), size=len(touched))]
         size = counts[where]
-        near = rows[touched, where] + rng.choice((-1, 1), size=len(touched))
+        near = rows[touched, where] + 2 * rng.integers(2, size=len(touched)) - 1
         anything = rng.integers(size)
         rows[touched, where] = np.where((rng.random(len(touched)) < 0.5) & (near >= 0) & (near < size), near, anything)
     return rows

@@ -25,7 +25,6 @@ SKETCH = "sketch"
 RUN = "run"  # the user attribute of a trial from elsewhere: the run and stage in which it was measured
 ENUMERATE = 4096  # a sketch with at most this many candidates is listed, not sampled
 FEW = 16  # random candidates among which one is new, unless most are known
-DRAWN = 256  # random candidates that are drawn at once; what is left over serves later draws
 
 Population = NDArray[np.int64]
 Key = tuple[int, ...]  # sketch number, then the alternatives: hashable and exact
@@ -138,7 +137,7 @@ class SearchSpace:
         for _ in range(20):
             if len(stock) >= count:
                 break
-            rows = self.sketches[number].draw(rng, max(DRAWN, count), self.allowed[number])
+            rows = self.sketches[number].draw_some(rng, count - len(stock), self.allowed[number])
             if not len(rows):
                 break
             stock = np.concatenate([stock, rows])

@@ -98,7 +98,7 @@ class RecordedSketch(Sketch):
         """True for recorded candidates."""
         return np.asarray(self.positions(choices) >= 0)
 
-    def draw(
+    def draw_some(
         self, rng: np.random.Generator, count: int, allowed: Sequence[NDArray[np.int64]] | None = None
     ) -> NDArray[np.int64]:
         """Up to `count` recorded candidates, uniformly, of the alternatives that are `allowed`."""

@@ -41,6 +41,7 @@ class Candidates:
         self.read = set[int]()
         self.anchor, self.structure = part.anchor, part.structure
         self.axes, self.operands = part.anchor.axes, part.anchor.operands
+        self._known: dict[object, NDArray[Any]] = {}
 
     def __len__(self) -> int:
         return len(self.choices)
@@ -62,6 +63,12 @@ class Candidates:
         return {name: self.column(name) for name, (number, _) in self.part.tables.items() if number in wanted}
 
     def _numbers(self, name: str, default: int) -> Ints:
+        key = name, default
+        if key not in self._known:
+            self._known[key] = self._looked_up(name, default)
+        return self._known[key]
+
+    def _looked_up(self, name: str, default: int) -> Ints:
         if name not in self.part.whole_tables:
             return np.asarray([default], np.int64)
         number, table = self.part.whole_tables[name]
@@ -308,11 +315,14 @@ class Candidates:
 
     def reached_over(self, number: int, kind: str | None = None) -> Bools:
         """Whether an operand is indexed by an axis, of a kind or of any, whose edge is computed over."""
-        result: Bools = np.zeros(1, bool)
-        for a, axis in enumerate(self.axes):
-            if self.operands[number].uses(a) and kind in (None, axis.kind):
-                result = result | self.over[a]
-        return result
+        key = "over", number, kind
+        if key not in self._known:
+            result: Bools = np.zeros(1, bool)
+            for a, axis in enumerate(self.axes):
+                if self.operands[number].uses(a) and kind in (None, axis.kind):
+                    result = result | self.over[a]
+            self._known[key] = result
+        return self._known[key]
 
     def logical(self, number: int) -> list[Ints]:
         """Extents of an operand that hold every access of what is computed."""
@@ -373,6 +383,7 @@ class Stack(Candidates):
         first = parts[0]
         super().__init__(first.part, np.zeros((sum(map(len, parts)), 0), np.int64), first.target)
         self.parts = tuple(parts)
+        self._layouts: dict[int, tuple[LayoutFamily, ...]] = {}
         self._vecs = tuple(dict.fromkeys(c.structure.vec for c in parts))
         self._which_vec = self._joined([np.full(1, self._vecs.index(c.structure.vec)) for c in parts])
 
@@ -380,9 +391,10 @@ class Stack(Candidates):
         """The vectors of all parts one behind the other; one element where all have the same single one."""
         if all(len(vector) == 1 and vector[0] == each[0][0] for vector in each):
             return each[0]
-        return np.concatenate([np.broadcast_to(v, len(c)) for v, c in zip(each, self.parts, strict=True)])
+        sizes = map(len, self.parts)
+        return np.concatenate([v if len(v) == n else np.full(n, v[0]) for v, n in zip(each, sizes, strict=True)])
 
-    def _numbers(self, name: str, default: int) -> Ints:
+    def _looked_up(self, name: str, default: int) -> Ints:
         return self._joined([c._numbers(name, default) for c in self.parts])
 
     @property
@@ -406,12 +418,17 @@ class Stack(Candidates):
         return self._joined([c.executed for c in self.parts])
 
     def layouts(self, number: int) -> tuple[LayoutFamily, ...]:
-        return tuple(dict.fromkeys(layout for c in self.parts for layout in c.layouts(number)))
+        if number not in self._layouts:
+            self._layouts[number] = tuple(dict.fromkeys(layout for c in self.parts for layout in c.layouts(number)))
+        return self._layouts[number]
 
     def layout(self, number: int) -> Ints:
-        place = {layout: at for at, layout in enumerate(self.layouts(number))}
-        places = [np.asarray([place[layout] for layout in c.layouts(number)], np.int64) for c in self.parts]
-        return self._joined([at[c.layout(number)] for at, c in zip(places, self.parts, strict=True)])
+        key = "layout", number
+        if key not in self._known:
+            place = {layout: at for at, layout in enumerate(self.layouts(number))}
+            places = [np.asarray([place[layout] for layout in c.layouts(number)], np.int64) for c in self.parts]
+            self._known[key] = self._joined([at[c.layout(number)] for at, c in zip(places, self.parts, strict=True)])
+        return self._known[key]
 
 
 def product(extents: Sequence[Ints]) -> Ints:

@@ -27,8 +27,9 @@ from .structure import Open
 from .techniques.chunks import is_last_shorter, merge_chunks
 from .techniques.threads import limit
 
-DRAWN = 4096
-"""Rows that are drawn at once, most of which the rules exclude."""
+BEGUN, LEAST = 8, 1024
+"""Rows that are begun at once for each one that is wanted, and at least: of the programs of networks about one in eight
+is possible."""
 ROUNDS = 40
 FEW_BYTES = 1 << 16
 """What one thread fills in less time than it takes to wake others."""
@@ -95,6 +96,13 @@ class Sketch:
     ) -> NDArray[np.int64]:
         """Up to `count` candidates that no rule excludes, as often as their weights say; `allowed` are the alternatives
         of each decision.
+        """
+        return self.draw_some(rng, count, allowed)[:count]
+
+    def draw_some(
+        self, rng: np.random.Generator, count: int, allowed: Sequence[NDArray[np.int64]] | None = None
+    ) -> NDArray[np.int64]:
+        """`draw`, with what was found beyond `count`: how many of the rows that are begun are excluded is chance.
 
         The rules judge each anchor by itself, so that its decisions are drawn by themselves.
         """
@@ -179,13 +187,16 @@ class Sketch:
 def _drawn(
     values: Sequence[NDArray[np.int64]], count: int, attempt: Callable[..., NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Up to `count` possible rows; `attempt` begins so many of `values`, and gives those that are possible."""
+    """`count` possible rows or some more, if so many are found.
+
+    `attempt` begins a number of rows of `values`, and gives those that are possible.
+    """
     found = np.zeros((0, len(values)), np.int64)
     for _ in range(ROUNDS if values else 0):
-        found = np.concatenate([found, attempt(values=values, count=max(DRAWN, 4 * count))])
+        found = np.concatenate([found, attempt(values=values, count=max(LEAST, BEGUN * count))])
         if len(found) >= count:
             break
-    return found[:count] if values else np.zeros((min(count, 1), 0), np.int64)
+    return found if values else np.zeros((min(count, 1), 0), np.int64)
 
 
 def _volume(axes: Sequence[Axis]) -> int:

@@ -201,6 +201,34 @@ def test_evolution_finds_the_best_of_a_large_space():
     assert len(np.unique(pool.rows, axis=0)) == len(pool.rows)
 
 
+def test_no_candidate_is_looked_at_twice():
+    """Children that an earlier generation had are known already."""
+    search_space = SearchSpace(synthetic.space())
+    looked: list[bytes] = []
+
+    def evaluate(_, rows):
+        looked.extend(row.tobytes() for row in np.ascontiguousarray(rows))
+        return Evaluated(np.arange(len(rows)), rows.sum(axis=1).astype(float), row_fingerprints(rows.astype("f")))
+
+    evolve(search_space, [0], one_by_one(evaluate), np.random.default_rng(1), Effort(512, 6))
+    assert len(set(looked)) == len(looked) > 1024
+
+
+def test_candidates_that_were_drawn_beyond_are_not_lost(monkeypatch: pytest.MonkeyPatch):
+    """They serve the next draws, each once."""
+    search_space, rng, begun = SearchSpace(synthetic.space()), np.random.default_rng(0), list[int]()
+    draw_some = synthetic.Sketch.draw_some
+
+    def noted(sketch, rng, count, allowed=None):
+        begun.append(count)
+        return draw_some(sketch, rng, count, allowed)
+
+    monkeypatch.setattr(synthetic.Sketch, "draw_some", noted)
+    drawn = np.concatenate([search_space.draw(rng, 0, 150) for _ in range(2)])
+    assert begun == [150] and len(drawn) == 300 and search_space.keep(0, drawn).all()
+    assert len(np.unique(drawn, axis=0)) > 290
+
+
 def test_aliases_take_one_place():
     """Candidates whose decisions come out as the same program are one candidate of a population."""
     search_space = SearchSpace(synthetic.space())
