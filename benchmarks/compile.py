@@ -103,7 +103,8 @@ def watch_all(phases: Phases) -> None:
     for step in ("forms", "fastest_of"):
         phases.watch(api, step, "read")
     phases.watch(programs, "generate", "space")
-    phases.watch(estimated, "favourite", "estimate")
+    for search in ("favourite", "liked"):
+        phases.watch(estimated, search, "estimate")
     phases.watch(Sketch, "schedule", "schedule")
     phases.watch(lower, "lower", "lower")
     phases.watch(kernel, "compile_lowered", "code")

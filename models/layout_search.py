@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from ..ir import dtypes
 from ..ir.deadline import OutOfTime, until
 from ..ir.layout.layout import Layout
-from ..search.tuning import transfer
+from ..search.candidates import relatives
 from .agreement import Agreement, Prefers, agree
 from .alternatives import is_slot
 from .chosen import Chosen
@@ -420,7 +420,7 @@ def standing_for(work: Mapping[Kind, float], most: int) -> list[tuple[Kind, floa
     families: dict[str, list[Kind]] = {}
     for kind, amount in work.items():
         if amount:
-            families.setdefault(transfer.form(kind.key[0]), []).append(kind)
+            families.setdefault(relatives.form(kind.key[0]), []).append(kind)
     totals = {name: sum(work[kind] for kind in kinds) for name, kinds in families.items()}
     seats = Counter[str]()
     open_ones = set(families)

@@ -6,7 +6,7 @@ is looked at once, however many sketches have it, and the best candidate of a sk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import log2, prod
@@ -17,14 +17,15 @@ from ...cost_model.features import Estimates
 from ...space.design.sketch import Sketch
 from ...space.design.space import Space
 from ...space.design.structure import Open
-from .evolution import Effort, Scored, by_estimate, evolve
-from .search_space import SearchSpace
+from .evolution import Effort, Scored, by_estimate, evolve, mutated, possible
+from .relatives import all_taken_over
+from .search_space import Population, SearchSpace
 
 POPULATION, GENERATIONS, BRED = 3072, 6, 3
 """Candidates that the estimate looks at, generations of the best of them, and sketches that get all of these.
 
 Of 119 programs of four networks the choice was better than with 2048, eight and four by 0.006 octaves of estimated time
-on average, in as many seconds, and worse than that of as many candidates of each sketch by 0.01, in 0.4 of the time.
+on average, in as many seconds, and worse by 0.014 than that of 2048 candidates of each sketch.
 """
 FEWEST = 64
 """Candidates of a part."""
@@ -41,6 +42,13 @@ Of 38 programs of a vision transformer and 34 of a network of convolutions two c
 it, by at most 0.02 octaves, in 0.52 and 0.64 of the time; with 1 there were fifteen, by up to 0.055.
 """
 
+SHORT = Effort(256, 3, MARGIN, 1, BRED)
+"""How much is looked at beside what is liked of a program of the same form."""
+KEPT, MUTANTS = 64, 16
+"""Candidates of a sketch that are kept for that, and mutants of each where none of them is possible."""
+NEAR = 0.3
+"""How far behind the best a sketch may be to be looked at, in octaves of time."""
+
 
 @dataclass(frozen=True)
 class Promising:
@@ -51,9 +59,58 @@ class Promising:
     score: float
 
 
+@dataclass(frozen=True)
+class Liked:
+    """Of a space each of whose sketches has one part, the candidates of each sketch that the estimate likes best."""
+
+    space: Space
+    pools: tuple[Scored, ...]
+
+    @property
+    def favourite(self) -> Promising | None:
+        """The one that it ranks first."""
+        best = max(self.pools, key=lambda pool: float(pool.scores[0]), default=None)
+        return None if best is None else _first_of(best)
+
+
 def favourite(space: Space) -> Promising | None:
     """The candidate that the estimate ranks first; None for a space without any.  The same space gives the same one."""
     return next(iter(favourites(space)), None)
+
+
+def liked(space: Space, near: Liked | None = None) -> Liked | None:
+    """What the estimate likes in a space; None for one whose sketches have several parts.
+
+    Where it is known what it likes `near`, in the space of a program of the same form, a short search begins with that.
+    """
+    if any(len(sketch.parts) > 1 for sketch in space.sketches):
+        return None
+    parents = {} if near is None or not space.sketches else _taken_over(near, space)
+    if parents:
+        sketches = [space.sketches[number] for number in parents]
+        pools = _evolved(space, sketches, lambda _: SHORT, dict(enumerate(parents.values())))
+        pools = [replace(pool, sketch=list(parents)[pool.sketch]) for pool in pools]
+    else:
+        pools = _evolved(space, space.sketches, _effort) if space.sketches else []
+    return Liked(space, tuple(pool.head(KEPT) for pool in pools))
+
+
+def _taken_over(near: Liked, space: Space) -> dict[int, Population]:
+    """Possible candidates by the number of their sketch, those that are liked near or hardly differ from them."""
+    search, found = SearchSpace(space), dict[int, Population]()
+    best = max((float(pool.scores[0]) for pool in near.pools), default=0.0)
+    for pool in near.pools:
+        source = near.space.sketches[pool.sketch]
+        number = search.numbers.get(source.name)
+        if number is not None and pool.scores[0] >= best - NEAR:
+            rows = all_taken_over(source, pool.rows, space.sketches[number])
+            some = possible(search, number, rows)
+            if not len(some):
+                rng = np.random.default_rng(0)
+                some = possible(search, number, mutated(search, number, np.repeat(rows, MUTANTS, axis=0), rng))
+            if len(some):
+                found[number] = some
+    return found
 
 
 def favourites(space: Space) -> list[Promising]:
@@ -75,7 +132,7 @@ def promising(space: Space, effort: Callable[[int], Effort]) -> list[Promising]:
         return []
     if all(len(sketch.parts) < 2 for sketch in space.sketches):
         pools = _evolved(space, space.sketches, effort)
-        return [Promising(pool.sketch, tuple(pool.rows[0].tolist()), float(pool.scores[0])) for pool in pools]
+        return list(map(_first_of, pools))
     bests: dict[tuple[object, ...], tuple[tuple[int, ...], float]] = {}
     for alike in _by_anchor(space).values():
         for pool in _evolved(space, list(alike.values()), effort):
@@ -107,8 +164,18 @@ def _key(part: Open) -> tuple[object, ...]:
     return id(part.anchor), part.structure, part.chunks
 
 
-def _evolved(space: Space, sketches: Sequence[Sketch], effort: Callable[[int], Effort]) -> list[Scored]:
+def _first_of(pool: Scored) -> Promising:
+    return Promising(pool.sketch, tuple(pool.rows[0].tolist()), float(pool.scores[0]))
+
+
+def _evolved(
+    space: Space,
+    sketches: Sequence[Sketch],
+    effort: Callable[[int], Effort],
+    parents: Mapping[int, Population] | None = None,
+) -> list[Scored]:
     """The candidates of sketches, best first; of those that have any."""
     search = SearchSpace(replace(space, sketches=tuple(sketches)))
     evaluate, rng = by_estimate(Estimates(sketches, space.target)), np.random.default_rng(0)
-    return [pool for pool in evolve(search, search.open, evaluate, rng, effort(len(search.open))) if len(pool.rows)]
+    found = evolve(search, search.open, evaluate, rng, effort(len(search.open)), parents)
+    return [pool for pool in found if len(pool.rows)]

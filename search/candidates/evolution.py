@@ -117,9 +117,12 @@ def evolve(
     own = dict(zip(numbers, rng.spawn(len(numbers)), strict=True))
 
     def look_at(some: Sequence[int], bred: Callable[[int], Population]) -> set[int]:
-        """Add the candidates that are bred of each of some sketches; those sketches whose best score has changed."""
+        """Add the candidates that are bred of each of some sketches; those sketches whose best score has changed.
+
+        They are evaluated together, but one by one where there is a deadline between two of them.
+        """
         better = set[int]()
-        for together in _at_once(some):
+        for together in [[number] for number in some] if has_deadline() else [some]:
             for made in _ranked([(n, bred(n)) for n in together], evaluate):
                 before = pools.get(made.sketch)
                 pools[made.sketch] = made if before is None else _merged(before, made, keep=4 * effort.population)
@@ -144,11 +147,6 @@ def evolve(
     return [pools[number] for number in numbers if number in pools]
 
 
-def _at_once(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The sketches that are evaluated together: all, but one by one where there is a deadline between two of them."""
-    yield from [[number] for number in numbers] if has_deadline() else [numbers]
-
-
 def _first(
     search_space: SearchSpace, number: int, rng: np.random.Generator, count: int, parents: Population | None
 ) -> Population:
@@ -164,7 +162,7 @@ def _first(
 
 
 def _children(search_space: SearchSpace, seen: Scored, rng: np.random.Generator, effort: Effort) -> Population:
-    """One more generation of a sketch of which some candidates were seen."""
+    """One more generation of a sketch of which some candidates were seen, without these."""
     population, number = effort.population, seen.sketch
     elite = seen.head(max(8, population // 4)).rows
     parents = elite[_towards_best(rng, len(elite), population // 2)]
@@ -176,13 +174,8 @@ def _children(search_space: SearchSpace, seen: Scored, rng: np.random.Generator,
             search_space.draw(rng, number, population // 10),
         ]
     )
-    return possible(search_space, number, _others(seen.rows, children))
-
-
-def _others(known: Population, rows: Population) -> Population:
-    """The rows that are not among `known`, each once."""
-    first = distinct_rows(np.concatenate([known, rows]))[0]
-    return rows[first[first >= len(known)] - len(known)]
+    first = distinct_rows(np.concatenate([seen.rows, children]))[0] - len(seen.rows)
+    return possible(search_space, number, children[first[first >= 0]])
 
 
 def mutated(

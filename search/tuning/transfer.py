@@ -2,9 +2,7 @@
 
 Good schedules are alike for shapes that are.
 
-Two programs are of one form where their texts are equal but for whole numbers in them, most of which are extents; the
-nearest are those whose numbers have the least ratios.  The candidate that is stored as the fastest of a relative is
-taken over decision by decision: the alternative of the same name, or that of the nearest numbers.  Where the rules
+The candidate that is stored as the fastest of a relative (`candidates.relatives`) is taken over.  Where the rules
 exclude what comes out, one that differs in few decisions takes its place.  It is built, verified and timed like any
 other, and teaches alike.  The method is that of P. Gibson and J. Cano, Transfer-Tuning: Reusing Auto-Schedules for
 Efficient Tensor Program Code Generation, 2022.
@@ -17,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,13 +26,12 @@ from ...errors import StorageError, StridesmithError, TemporaryError
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
 from ..candidates.evolution import mutated
+from ..candidates.relatives import distance, form, taken_over
 from ..candidates.search_space import SearchSpace
 from .study import Transferred
 
 if TYPE_CHECKING:
     from ...ir.target import Target
-    from ...space.design.decision import Decision
-    from ...space.design.sketch import Sketch
     from ..candidates.search_space import Key
     from ..records.database import Database
     from ..records.record import Record
@@ -53,11 +49,6 @@ NEWEST = 2000
 """Programs of a database among which relatives are looked for."""
 NEARBY = 256
 """Candidates with some decisions drawn anew, one of which takes the place of an impossible one."""
-LARGE = 2.0**60
-"""Where numbers are no longer told apart."""
-
-_NUMBER = re.compile(r"(?<![\w.])\d+")
-"""A whole number, which is no part of a name, a type or a fraction."""
 
 
 class Transfer:
@@ -171,17 +162,6 @@ class Transfer:
         return self._forms
 
 
-def form(script: str) -> str:
-    """The text of a program without its whole numbers."""
-    return _NUMBER.sub("#", script)
-
-
-def distance(script: str, other: str) -> float:
-    """The sum of the logarithms of the ratios of numbers, each pair once: an extent stands in many places."""
-    pairs = set(zip(map(int, _NUMBER.findall(script)), map(int, _NUMBER.findall(other)), strict=True))
-    return sum(abs(math.log2((a + 1) / (b + 1))) for a, b in pairs)
-
-
 def _candidate(record: Record, target: Target, search_space: SearchSpace) -> Key | None:
     """A record's candidate in another program's space; None where there is no such sketch."""
     from ...space.design.space import generate
@@ -205,46 +185,6 @@ def _differ(record: Record, other: Record) -> bool:
     if record.sketch != other.sketch:
         return True
     return sum(a != b for a, b in zip(record.choice, other.choice, strict=True)) >= UNLIKE
-
-
-def taken_over(source: Sketch, choice: Sequence[int], sketch: Sketch) -> list[int]:
-    """A candidate of `sketch` with the decisions of another sketch's; other decisions take their first value.
-
-    A decision of another name decides the same where both have a number of the same name, as the lanes of vectors.
-    """
-    decided = list(zip(source.decisions, choice, strict=True))
-    known = {item.name: (item, chosen) for item, chosen in decided}
-    numbers = {(_anchor(pair[0]), name): pair for pair in decided for name in pair[0].table}
-
-    def decides(item: Decision) -> int:
-        same = (numbers[_anchor(item), name] for name in item.table if (_anchor(item), name) in numbers)
-        pair = known.get(item.name) or next(same, None)
-        return 0 if pair is None else _alike(item, *pair)
-
-    return [decides(item) for item in sketch.decisions]
-
-
-def _anchor(item: Decision) -> str:
-    """What a decision is about, without its own name: the sketch and the anchor."""
-    return item.name.rpartition("/")[0]
-
-
-def _alike(item: Decision, source: Decision, chosen: int) -> int:
-    """The alternative of the same name, or that of the nearest numbers."""
-    label = source.labels[chosen]
-    if label in item.labels:
-        return item.labels.index(label)
-    shared = item.table.keys() & source.table.keys()
-
-    def far(alternative: int) -> float:
-        return sum(abs(_scaled(item.table[name][alternative]) - _scaled(source.table[name][chosen])) for name in shared)
-
-    return min(range(len(item)), key=far)
-
-
-def _scaled(number: float) -> float:
-    """A number on a scale of ratios, with its sign."""
-    return math.copysign(math.log2(1 + min(abs(number), LARGE)), number)
 
 
 def _possible(search_space: SearchSpace, number: int, choice: list[int]) -> Key | None:

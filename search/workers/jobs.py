@@ -125,7 +125,9 @@ def build(job: Build, tick: Tick) -> Built | Failed:
             found = estimated_steps(func, on, job.estimated, lambda made: lower(made, on))
             notice = found.notice
             return candidate(job.script, found.steps), found.steps
-        choice = job.choice if job.estimated is None else estimated(job.script, job.target, job.estimated)
+        choice = job.choice
+        if job.estimated is not None:
+            choice = estimated(job.script, job.target, job.estimated, job.like)
         if choice is None:
             notice = "" if job.estimated is None else "its design space has no candidate"
             func = _replayed(job)

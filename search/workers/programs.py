@@ -6,10 +6,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...backends.lower import LoweringError
+from ...ir.caches import cached
 from ...ir.collection import uncollected
+from ...ir.deadline import has_deadline
 from ...ir.layout.index_map import IndexMapError
 from ...ir.passes.in_place import NotInPlace
 from ...ir.script.parser import ScriptError, parse
@@ -23,8 +25,10 @@ from ..tasks.task import ProgramName
 
 if TYPE_CHECKING:
     from ...backends.samples import Sample
+    from ..candidates.estimated import Liked
     from .protocol import Choice
 
+Words: TypeAlias = "tuple[tuple[str, str], ...]"
 REFUSALS = (ScheduleError, OutOfBounds, LoweringError, ScriptError, VerifyError, IndexMapError, NotInPlace)
 """What says that a candidate is not a legal program, before anything was compiled."""
 
@@ -50,14 +54,30 @@ def derived(script: str, target: Target, interface: Mapping[str, str]) -> Space:
     return generate(program(script), target, interface)
 
 
-def estimated(script: str, target: Target, interface: Mapping[str, str]) -> Choice | None:
-    """What the estimate likes best in the design space of a program; None for a space without any candidate."""
+def estimated(script: str, target: Target, interface: Mapping[str, str], like: str | None = None) -> Choice | None:
+    """What the estimate likes best in the design space of a program; None for a space without any candidate.
+
+    The search begins with what it likes in the space of `like`, a program of the same form, which is looked for and
+    kept where it is not known here.  Before a deadline (`ir.deadline`) it does not.
+    """
     from ..candidates.estimated import favourite
     from .protocol import Choice
 
+    words = tuple(sorted(interface.items()))
+    known = None if has_deadline() else _liked(script, target, words, like)
     space = derived(script, target, interface)
-    best = favourite(space)
+    best = favourite(space) if known is None else known.favourite
     return None if best is None else Choice(space.sketches[best.sketch].name, best.row, dict(interface))
+
+
+@cached(64)
+def _liked(
+    script: str, target: Target, interface: tuple[tuple[str, str], ...], like: str | None = None
+) -> Liked | None:
+    from ..candidates.estimated import liked
+
+    near = None if like is None else _liked(like, target, interface, None)
+    return liked(derived(script, target, dict(interface)), near)
 
 
 @uncollected

@@ -213,6 +213,7 @@ class Choice:
 class Build(Job[Built]):
     """Schedule, lower and compile a candidate: a `choice`, a `trace`, or what the estimate likes best in the space for
     the interface `estimated`; without any of them, and where that space is empty, the program as written.
+    What the estimate likes in the space of `like`, a program of the same form, is where the search for that begins.
     `over` are the numbers of two parameters that become one: an input, and the output that is written over it.
 
     `fault` is a mistake to put into its code (see `backends.faults`).
@@ -225,6 +226,7 @@ class Build(Job[Built]):
     choice: Choice | None = None
     trace: Trace | None = None
     estimated: dict[str, str] | None = None
+    like: str | None = None
     over: tuple[int, int] | None = None
     fault: str | None = None
 

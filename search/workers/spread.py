@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -68,15 +69,12 @@ class AllCores:
     def __call__(self, wanted: Iterable[Build]) -> list[Built | Failed]:
         """The replies in the order of the jobs."""
         given = list(wanted)
-        left, replies = deque(range(len(given))), dict[int, Built | Failed]()
+        left, replies = _Left(given), dict[int, Built | Failed]()
 
         def work(bench: Bench) -> None:
-            while True:
-                try:
-                    number = left.popleft()
-                except IndexError:  # another thread has taken the last one
-                    return
-                replies[number] = bench.build(given[number])
+            last: int | None = None
+            while (last := left.take(last)) is not None:
+                replies[last] = bench.build(given[last])
 
         self._start(len(given))
         if not self._benches:
@@ -87,3 +85,32 @@ class AllCores:
             if isinstance(reply, Failed) and reply.kind == "infrastructure":
                 (replies[number],) = build_here([given[number]])
         return [replies[number] for number in range(len(given))]
+
+
+class _Left:
+    """Builds that nobody has taken, by number.
+
+    Those that begin with what is liked of one program are best done where that is known.
+    """
+
+    def __init__(self, given: Sequence[Build]) -> None:
+        self._groups = [job.like or job.script for job in given]
+        self._lock = threading.Lock()
+        self._fresh: dict[str, deque[int]] = {}
+        for number, group in enumerate(self._groups):
+            self._fresh.setdefault(group, deque()).append(number)
+        self._begun: dict[str, deque[int]] = {}
+
+    def take(self, last: int | None) -> int | None:
+        """The next build for who has done the `last` one; None if there is none.
+
+        It is one of the same group, of the largest that nobody has begun, or of the one of which most is left.
+        """
+        with self._lock:
+            mine = self._begun.get(self._groups[last]) if last is not None else None
+            if not mine and self._fresh:
+                group = max(self._fresh, key=lambda name: len(self._fresh[name]))
+                mine = self._begun[group] = self._fresh.pop(group)
+            if not mine:
+                mine = max(self._begun.values(), key=len, default=None)
+            return mine.popleft() if mine else None

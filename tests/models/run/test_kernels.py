@@ -21,9 +21,12 @@ from stridesmith.models.run.kernels import best_record, kernels_of
 from stridesmith.models.run.model import Model
 from stridesmith.models.tasks import NetworkTask, tasks_of
 from stridesmith.search.records.database import Database
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.tasks.task import Task
 from stridesmith.search.workers import kernel_cache
 from stridesmith.search.workers.protocol import Build, Built, Failed
 from stridesmith.search.workers.spread import build_here
+from stridesmith.space.workloads import workload
 
 NETWORK = replace(residual(8, 5)[0], outputs=("y",))
 
@@ -81,6 +84,23 @@ def test_a_program_that_was_only_measured_as_written_is_not_tuned(
         assert best_record(task, database) is None
         database.put_record(make_record(150.0, trace=[["split", {}]], **facts))
         assert best_record(task, database) == written
+
+
+def test_the_search_for_an_estimate_begins_with_that_of_a_relative() -> None:
+    """Which is asked itself; a record's kernel, and a program of another form, have none."""
+    target = discover("cpu", 1)
+    seen = list[Build]()
+
+    def failing(wanted: Iterable[Build]) -> list[Built | Failed]:
+        found = list(wanted)
+        seen.extend(job for job in found if job.estimated is not None)
+        return [build_here([replace(job, estimated=None, like=None)])[0] for job in found]
+
+    some = [*(workload("matmul", m=m, n=8, k=8) for m in (5, 6, 7)), workload("row_sum", rows=3, cols=5)]
+    asked = tuple(NetworkTask(Task(work, target, interface_of(work)), ()) for work in some)
+    kernels_of(asked, None, failing)
+    first = asked[0].task.script
+    assert [job.like for job in seen] == [None, first, first, None]
 
 
 def test_a_second_model_compiles_nothing(tasks: tuple[NetworkTask, ...], monkeypatch: pytest.MonkeyPatch) -> None:

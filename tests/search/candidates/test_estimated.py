@@ -15,7 +15,7 @@ from stridesmith.cost_model.geometry import Geometry
 from stridesmith.cost_model.tiling import Columns
 from stridesmith.ir.deadline import until
 from stridesmith.ir.target import Target
-from stridesmith.search.candidates.estimated import favourite, promising
+from stridesmith.search.candidates.estimated import favourite, liked, promising
 from stridesmith.search.candidates.evolution import Effort, Evaluated, by_estimate, evolve, one_by_one
 from stridesmith.search.candidates.search_space import Population, SearchSpace
 from stridesmith.space.design.candidates import Candidates, Stack
@@ -130,3 +130,33 @@ def test_patience_does_not_change_what_is_liked_best(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr("stridesmith.search.candidates.estimated.PATIENCE", math.inf)
         late = favourite(space)
         assert soon is not None and late is not None and late.score - soon.score < 0.01
+
+
+def test_what_is_liked_of_a_relative_shortens_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found is possible, costs what is said, is about as good, and fewer candidates were looked at."""
+    looked, estimates = list[int](), Estimates.estimates
+
+    def counted(self: Estimates, asked: Sequence[tuple[int, Population]]) -> Iterable[tuple[int, np.ndarray]]:
+        looked.append(sum(len(rows) for _, rows in asked))
+        return estimates(self, asked)
+
+    monkeypatch.setattr(Estimates, "estimates", counted)
+    one, other = (space_of("conv2d", ci=16, h=h, w=17, co=20, kh=3, kw=3, pad=1) for h in (15, 19))
+    near = liked(one)
+    assert near is not None and near.favourite == favourite(one)
+    looked.clear()
+    alone, rows_alone = liked(other), sum(looked)
+    looked.clear()
+    after, rows_after = liked(other, near), sum(looked)
+    assert alone is not None and alone.favourite is not None and after is not None and after.favourite is not None
+    assert rows_after < 0.6 * rows_alone
+    assert after.favourite.score > alone.favourite.score - 0.1
+    best = after.favourite
+    assert SearchSpace(other).possible((best.sketch, *best.row))
+    (log_time,) = Estimates(other.sketches, CPU).estimate(best.sketch, np.asarray([best.row]))
+    assert best.score == pytest.approx(-float(log_time), abs=1e-4)
+    assert {pool.sketch for pool in after.pools} <= {pool.sketch for pool in alone.pools}
+
+
+def test_of_several_parts_nothing_is_liked_by_sketch() -> None:
+    assert liked(space_of("softmax")) is None

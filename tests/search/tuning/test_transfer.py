@@ -12,13 +12,14 @@ from record_makers import make_record
 from stridesmith import configs
 from stridesmith.errors import TemporaryError
 from stridesmith.ir.target import THREAD_POOL, Target
+from stridesmith.search.candidates.relatives import distance, form, taken_over
 from stridesmith.search.candidates.search_space import SearchSpace
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import transfer
 from stridesmith.search.tuning.study import Study, Transferred
-from stridesmith.search.tuning.transfer import OF_CPU, TRIED, Transfer, distance, form, taken_over
+from stridesmith.search.tuning.transfer import OF_CPU, TRIED, Transfer
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import workload
 

@@ -49,6 +49,19 @@ def test_workers_build_the_same_as_this_process(wanted: list[Build], monkeypatch
         assert {bench for bench, _ in there} == benches
 
 
+def test_what_begins_with_one_program_is_built_where_that_is_known() -> None:
+    """As long as another worker has something else to do; then it helps."""
+    first, begun = ("a", "b", None, None, None, None, "c"), (None, None, "a", "b", "a", "a", None)
+    pairs = zip(first, begun, strict=True)
+    given = [Build(script=own or "another", target=discover("cpu", 1), like=like) for own, like in pairs]
+    left = spread._Left(given)
+    mine, other = left.take(None), left.take(None)
+    assert (mine, other) == (0, 1)
+    assert [left.take(0), left.take(2)] == [2, 4]
+    assert [left.take(1), left.take(3), left.take(6)] == [3, 6, 5]
+    assert left.take(4) is None
+
+
 def test_workers_that_began_do_the_builds(wanted: list[Build], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has built a small program by then; where there will be few builds, none begins."""
     there = list[tuple[int, str]]()
