@@ -12,6 +12,7 @@ from .errors import ScheduleError
 from .primitive import Primitive
 
 MAX_SCRIPT = 2**20
+LONGEST_LINE, INDENT = 100, 4
 
 Call = tuple[int, tuple[str, ...], str, list[Any], dict[str, Any]]
 """Line, names of results, primitive, positional and named arguments as JSON values."""
@@ -32,11 +33,17 @@ def call_text(schedule: str, primitive: Primitive, arguments: Mapping[str, Any],
     return f"{', '.join(results)} = {call}" if results else call
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: Any, indent: int = 0) -> str:
+    """A value; of a list of lists that is too long for a line each has one of its own, below `indent` spaces."""
     if is_ref(value):
         return str(value["ref"])
     if isinstance(value, list):
-        return f"[{', '.join(map(_value_text, value))}]"
+        text = f"[{', '.join(map(_value_text, value))}]"
+        is_step = bool(value) and isinstance(value[0], str)
+        if indent + len(text) <= LONGEST_LINE or is_step or not any(isinstance(v, list) for v in value):
+            return text
+        inner = " " * (indent + INDENT)
+        return "".join(["[\n", *(f"{inner}{_value_text(v, indent + INDENT)},\n" for v in value), " " * indent, "]"])
     if isinstance(value, dict):
         return f"{{{', '.join(f'{k!r}: {_value_text(v)}' for k, v in value.items())}}}"
     if isinstance(value, float) and not math.isfinite(value):
@@ -55,7 +62,7 @@ def _is_function(text: str) -> bool:
 
 
 def calls_of(text: str, drawn: set[str]) -> Iterator[Call]:
-    """Every call of a script of one per line; `drawn` are the names that arguments may use, as they grow.
+    """Every call of a script; `drawn` are the names that arguments may use, as they grow.
 
     Raises ScheduleError with the line.
     """

@@ -52,8 +52,6 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
     if format not in known:
         hint = did_you_mean(format, known)
         raise UsageError(f"there is no format {format!r}{hint}; there are {', '.join(known)}")
-    if format == WHEEL and library.main.sizes:
-        raise UsageError("a wheel has kernels of one shape: give the extents as numbers, or use so, c, ll or asm")
     wanted = {"cl": "opencl", "script": library.target.kind}.get(format, "cpu")
     if library.target.kind != wanted:
         fitting = "cl or script" if wanted == "cpu" else "so, c, ll, asm, wheel or script"

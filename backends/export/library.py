@@ -61,7 +61,8 @@ class Function:
     that the caller packs once, the function that does.  `initial` has what scratch memory holds before the first step,
     as offsets and constants: it is written once, where memory is new, and no step may write something else there.
     Where calls decide extents, `sizes` are the scalar parameters that they are expressions of, with what these may be,
-    and `extents` has the shape of each array with such extents.
+    `counted` those that arrays tell where they know their shapes, and `extents` has the shape of each array with such
+    extents.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Function:
     packers: Mapping[str, str] = field(default_factory=dict)
     initial: tuple[tuple[int, str], ...] = ()
     sizes: Mapping[str, Range] = field(default_factory=dict)
+    counted: tuple[str, ...] = ()
     extents: Mapping[str, tuple[Extent, ...]] = field(default_factory=dict)
 
 

@@ -25,8 +25,17 @@ _SCALARS = {
 }  # fmt: skip
 
 
+_OPERATIONS = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+}  # fmt: skip
+
+
 class Argument(NamedTuple):
-    """What a function takes: `physical_shape` is how it lies in memory, `index_map` and `pad_value` say why."""
+    """What a function takes: `physical_shape` is how it lies in memory, `index_map` and `pad_value` say why.
+
+    An extent that calls decide is -1.
+    """
 
     name: str
     logical_shape: tuple[int, ...]
@@ -81,11 +90,16 @@ class Kernel:
 
     Arrays are C-contiguous and of exactly the expected shape and dtype: the logical one, except that an argument whose
     layout the kernel has chosen has the physical one, see `to_physical` and `to_logical`.  Nothing is cast or copied.
+    Where extents are sizes, by name in `extents`, arrays may have any in their `ranges`: least, largest, step.
     """
 
     def __init__(self, code: Code, packed: Mapping[str, Any] | None = None) -> None:
         main = code.functions[0]
-        self.signature = tuple(Argument(*map(_hashable, item)) for item in main["parameters"])
+        self.ranges: Mapping[str, Sequence[int]] = main["sizes"]
+        self.extents: Mapping[str, Sequence[Any]] = main["extents"]
+        parameters = [Argument(*map(_hashable, item)) for item in main["parameters"]]
+        self._counts = [a for a in parameters if a.name in main["counted"]]
+        self.signature = tuple(a for a in parameters if a.name not in main["counted"])
         self._code, self._name, self._packers, self._called = code, main["name"], main["packers"], main["called"]
         self._packed = dict(packed or {})
         self._inputs = [a for a in self.signature if not a.is_output and a.name not in self._packed]
@@ -97,15 +111,17 @@ class Kernel:
             names = ", ".join(a.name for a in self._inputs)
             raise TypeError(f"{self._name} takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
         given: dict[str, Any] = dict(self._packed)
+        sizes = self._sizes_of(inputs, out) if self.ranges else {}
         for argument, value in zip(self._inputs, inputs):  # noqa: B905, lengths are equal
-            given[argument.name] = value if argument.is_scalar else self._input(argument, value)
-        results = self._results(out)
+            given[argument.name] = value if argument.is_scalar else self._input(argument, value, sizes)
+        results = self._results(out, sizes)
         for argument, array in zip(self._outputs, results[1]):  # noqa: B905, lengths are equal
             for name, other in given.items():
                 if isinstance(other, np.ndarray) and np.may_share_memory(array, other):
                     raise ValueError(f"`{argument.name}` is written and shares memory with `{name}`")
             given[argument.name] = array
-        self._code.call(self._name, [_passed(a, given[a.name]) for a in self.signature])
+        counts = [_passed(a, sizes[a.name]) for a in self._counts]
+        self._code.call(self._name, [*(_passed(a, given[a.name]) for a in self.signature), *counts])
         return results[0][0] if len(results[0]) == 1 else tuple(results[0])
 
     def pack(self, **constants: Any) -> Kernel:
@@ -115,7 +131,9 @@ class Kernel:
         for name, value in constants.items():
             if name not in names:
                 raise TypeError(f"{self._name} has no input {name!r} to pack; there are {', '.join(names)}")
-            array = self._input(names[name], value)
+            if name in self.extents:
+                raise TypeError(f"{self._name} takes `{name}` with extents that each call decides: it is not packed")
+            array = self._input(names[name], value, {})
             packed[name] = array.copy() if name not in self._packers else array
         return Kernel(self._code, packed)
 
@@ -141,33 +159,71 @@ class Kernel:
         self._code.call(mover, [_address(given), _address(moved)])
         return moved
 
-    def _input(self, argument: Argument, value: Any) -> Any:
+    def _sizes_of(self, inputs: Sequence[Any], out: Any) -> dict[str, int]:
+        """The sizes of a call by name, of which each stands alone as an extent of an array."""
+        results = () if out is None else out if isinstance(out, (tuple, list)) else (out,)
+        sizes = {a.name: int(v) for a, v in zip(self._inputs, inputs) if a.name in self.ranges}  # noqa: B905
+        for argument, value in (*zip(self._inputs, inputs), *zip(self._outputs, results)):  # noqa: B905
+            extents, shape = self.extents.get(argument.name, ()), tuple(getattr(value, "shape", ()))
+            if len(extents) != len(shape):
+                continue  # which is said of this array below
+            for axis, (extent, size) in enumerate(zip(extents, shape)):  # noqa: B905
+                if isinstance(extent, str) and extent not in sizes:
+                    low, high, step = self.ranges[extent]
+                    if not low <= size <= high or size % step:
+                        told = f"{low}..{high}" + (f":{step}" if step > 1 else "")
+                        raise ValueError(
+                            f"{self._name} takes {extent} = {told}, but got {size}, from axis {axis} of "
+                            f"`{argument.name}`"
+                        )
+                    sizes[extent] = int(size)
+        for argument in self._inputs:
+            extents = self.extents.get(argument.name, ())
+            if unknown := [extent for extent in extents if isinstance(extent, str) and extent not in sizes]:
+                raise ValueError(f"`{argument.name}` must have {len(extents)} dimensions, which give {unknown[0]}")
+        if unknown := [name for name in self.ranges if name not in sizes]:
+            raise TypeError(f"no array that is given has the extent {unknown[0]}; pass `out` as well")
+        return sizes
+
+    def _input(self, argument: Argument, value: Any, sizes: Mapping[str, int]) -> Any:
         if isinstance(value, np.generic):  # what NumPy makes of arrays without dimensions
             value = np.asarray(value)
         if argument.name in self._packers:
             return self._moved(argument.name, self._packers[argument.name], value, to_logical=False)
-        return _checked(argument, self._shape(argument), value)
+        return _checked(argument, self._shape(argument, sizes), value)
 
-    def _shape(self, argument: Argument) -> tuple[int, ...]:
+    def _shape(self, argument: Argument, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape in which the caller gives an argument that is not packed."""
+        if argument.name in self.extents:
+            return tuple(_valued(extent, sizes) for extent in self.extents[argument.name])
         called = self._called[argument.name]
         movers = (f"{self._code.name}_pack_{called}", f"{self._code.name}_unpack_{called}")
         moved = any(function["name"] in movers for function in self._code.functions)
         return argument.physical_shape if moved else argument.logical_shape
 
-    def _results(self, out: Any) -> tuple[list[Any], list[Any]]:
+    def _results(self, out: Any, sizes: Mapping[str, int]) -> tuple[list[Any], list[Any]]:
         """What is returned, and the arrays to write: new ones, or those of `out`."""
         if out is None:
-            fresh = [_empty(self._shape(a), a.numpy_dtype) for a in self._outputs]
+            fresh = [_empty(self._shape(a, sizes), a.numpy_dtype) for a in self._outputs]
             return fresh, fresh
         given = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(given) != len(self._outputs):
             raise TypeError(f"{self._name} has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
-        arrays = [_checked(a, self._shape(a), value) for a, value in zip(self._outputs, given)]  # noqa: B905
+        arrays = [_checked(a, self._shape(a, sizes), value) for a, value in zip(self._outputs, given)]  # noqa: B905
         for argument, array in zip(self._outputs, arrays):  # noqa: B905
             if not array.flags.writeable:
                 raise ValueError(f"`out` for `{argument.name}` is read-only")
         return given, arrays
+
+
+def _valued(extent: Any, sizes: Mapping[str, int]) -> int:
+    """An extent where the sizes have these values."""
+    if isinstance(extent, str):
+        return sizes[extent]
+    if isinstance(extent, int):
+        return extent
+    op, a, b = extent
+    return int(_OPERATIONS[op](_valued(a, sizes), _valued(b, sizes)))
 
 
 def _checked(argument: Argument, shape: tuple[int, ...], value: Any) -> Any:

@@ -3,7 +3,7 @@
 ::
 
     import NAME
-    y = NAME.run(x, w)                  # packs what is constant on every call
+    y = NAME.run(x, w)                  # packs what is constant on every call; extents may be sizes, which arrays give
     fast = NAME.pack(w=w)               # packs it once
     fast(x, out=y)
 """
@@ -17,7 +17,9 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from ...ir.expr import Binary, Cast, Const, Extent, Var
 from ...version import __version__
 from .cpu_check import architecture
 from .header import cpu_sentence, header_text
@@ -76,6 +78,9 @@ def _interface(library: Library) -> str:
                 [a.name, a.logical_shape, a.physical_shape, a.dtype, a.index_map, a.pad_value, a.is_output, a.is_scalar]
                 for a in function.parameters
             ],
+            "sizes": {name: [numbers.low, numbers.high, numbers.step] for name, numbers in function.sizes.items()},
+            "counted": list(function.counted),
+            "extents": {name: [_plain(extent) for extent in extents] for name, extents in function.extents.items()},
         }
         for function in library.functions
     ]
@@ -84,6 +89,17 @@ def _interface(library: Library) -> str:
         "functions": functions,
     }  # fmt: skip
     return json.dumps(described, indent=1)
+
+
+def _plain(extent: Extent) -> Any:
+    """An extent as JSON: a number, the name of a size, or ``["*", "n", 2]``."""
+    if isinstance(extent, Cast):
+        return _plain(extent.a)
+    if isinstance(extent, Binary):
+        return [extent.op, _plain(extent.a), _plain(extent.b)]
+    if isinstance(extent, Var):
+        return extent.name
+    return int(extent.value) if isinstance(extent, Const) else extent
 
 
 def _metadata(library: Library, tag: str) -> dict[str, bytes]:

@@ -47,7 +47,8 @@ def library_of(
     main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
     if func.stated:
         sizes = {size.name: numbers for size, numbers in ranges_of(func).items()}
-        main = replace(main, sizes=sizes, extents={b.name: b.extents for b in func.buffers if not b.is_fixed})
+        open_ones = {b.name: b.extents for b in func.buffers if not b.is_fixed}
+        main = replace(main, sizes=sizes, counted=tuple(size.name for size in func.sizes), extents=open_ones)
     moved = [
         a for a in main.parameters
         if not a.is_scalar and a.logical_shape and a.name not in main.extents

@@ -102,3 +102,19 @@ def test_programs_of_one_shape_have_one_case() -> None:
     """There is nothing to choose by."""
     with pytest.raises(ScheduleError, match=r"\(1\) the extents of `matmul` are numbers"):
         Schedule(ss.workload("matmul", m=4, n=4, k=4).func).specialize([[{}, []]])
+
+
+def test_a_long_trace_has_a_line_for_each_step() -> None:
+    """And is read back as what it was."""
+    moved = ["transform_layout", {"block": "C", "buffer": ["write", 0], "index_map": "lambda i, j: [i, j]"}]
+    steps = [
+        ["split", {"loop": "i", "factors": [None, 4]}],
+        ["unroll", {"loop": "i_1"}],
+        [*moved],
+        ["parallel", {"loop": "i_0"}],
+    ]
+    trace = Trace.from_json([["specialize", {"cases": [[{"n": [1, 16]}, steps], [{}, []]]}], ["unroll", {"loop": "k"}]])
+    text = trace.script()
+    lines = [line.strip() for line in text.splitlines()]
+    assert "['unroll', {'loop': 'i_1'}]," in lines and lines[-1] == "sch.unroll(loop='k')"
+    assert Trace.from_script(text) == trace

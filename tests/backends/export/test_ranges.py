@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -160,10 +162,36 @@ def test_an_opencl_program_takes_its_sizes(tmp_path: Path) -> None:
         assert done.returncode == 2 and done.stderr.endswith(f"{sentence}\n")
 
 
+def test_a_wheel_takes_arrays_of_all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the sizes from them, and says in one sentence what they may not be."""
+    (wheel,) = kernel().export(tmp_path / "sized_product.whl", "wheel")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module("sized_product")
+    for m, n in ((1, 4), (7, 8), (40, 12)):
+        a, b = given(m, n)
+        out = package.run(a, b)
+        np.testing.assert_array_equal(out, a.repeat(2, axis=1) @ b)
+        assert package.pack(B=b)(a, out=out) is out
+    a, b = given(7, 8)
+    for arrays, sentence in (
+        ((np.zeros((41, 8, 16), np.float32), b), r"sized_product takes m = 1..40, but got 41, from axis 0 of `A`"),
+        ((np.zeros((7, 6, 16), np.float32), b), r"sized_product takes n = 4..12:4, but got 6, from axis 1 of `A`"),
+        ((np.zeros((7, 8), np.float32), b), "`A` must have 3 dimensions, which give m"),
+        ((np.zeros((7, 8, 15), np.float32), b), r"`A` must have shape \(7, 8, 16\), but got \(7, 8, 15\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            package.run(*arrays)
+    with pytest.raises(ValueError, match=r"`C` must have shape \(7, 16, 24\), but got \(8, 16, 24\)"):
+        package.run(a, b, out=np.zeros((8, 16, 24), np.float32))
+    with pytest.raises(TypeError, match="takes `A` with extents that each call decides: it is not packed"):
+        package.pack(A=a)
+    assert [argument.name for argument in package.signature] == ["A", "B", "C"]
+
+
 def test_what_ranges_do_not_tell_is_refused(tmp_path: Path) -> None:
-    """A wheel, and sizes that are compared with each other."""
-    with pytest.raises(UsageError, match="a wheel has kernels of one shape"):
-        kernel().export(tmp_path / "made/", "wheel")
+    """Sizes that are compared with each other."""
     compared = build(parse(PRODUCT.replace("n % 4 == 0", "n % 4 == 0 and n < m")), discover("cpu", 1))
     with pytest.raises(UsageError, match="`product` assumes more of its sizes than a range for each"):
         compared.export(tmp_path / "product.c", "c")
