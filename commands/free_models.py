@@ -1,4 +1,4 @@
-"""Networks of free sizes on the command line: the main command, `replay` and `show` with a model and ranges."""
+"""Networks of free sizes on the command line: the main command, `run`, `replay`, `show`, and what `report` tells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -14,8 +15,8 @@ from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from ..search.tasks.interface import pairs
 from .lookup import missing
-from .models import DEFAULT_SECONDS, OTHER_SEARCH, OTHER_WORK, ModelState
-from .options import RecordOptions, SearchOptions, extents_of, inputs_of, number_of
+from .models import DEFAULT_SECONDS, OTHER_SEARCH, OTHER_WORK, ModelState, arrays_in, tell_outputs
+from .options import RecordOptions, SearchOptions, array_of, extents_of, inputs_of, number_of
 from .output import Output
 from .progress import Progress
 
@@ -91,9 +92,34 @@ def show(options: RecordOptions, view: str | None, as_written: bool, output: Out
     return 0
 
 
+def run(options: Options, data: str | None, out: str | None, output: Output) -> int:
+    """Run a network on the arrays of `--input` and of the file `data`, or on random ones in the middle of the ranges.
+
+    Outputs go to the file or folder `out`.
+    """
+    arrays = arrays_in(data) if data else {}
+    files = [text for text in options.input if text.endswith(".npy")]
+    for text in files:
+        name, _, path = text.rpartition("=")
+        arrays[name] = array_of(path)
+    options = replace(options, input=tuple(text for text in options.input if text not in files))
+    network = _network(options, output)
+    model = _model(options, network, output)
+    middle = _sizes(model, SHARES["middle"])
+    given = arrays or dict(zip(network.inputs, model.random_inputs(middle), strict=True))
+    try:
+        results = model(given)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the model does not take these inputs: {error}") from None
+    tell_outputs(results, out, output)
+    _tell(options, output, network, _rows(options, network), model)
+    return 0
+
+
 def free_sizes(options: Options) -> FreeSizes:
     """What `--input` and `--range` say of a model.  Raises UsageError."""
     from ..models.ranges.api import FreeSizes
+    from ..models.ranges.extents import expression, sizes_in
     from ..space.workloads.sizes import range_of
 
     ranges: dict[str, str] = {}
@@ -114,10 +140,12 @@ def free_sizes(options: Options) -> FreeSizes:
         extents = extents_of(given)
         free = [extent for extent in extents if isinstance(extent, str)]
         is_value = number_of(given) is not None and given not in ranges
-        if not name or not free or is_value or not all(extent.isidentifier() for extent in free):
+        made = {extent: found for extent in free if (found := expression(extent)) is not None}
+        if not name or not free or is_value or not all(e.isidentifier() or e in made for e in free):
             rest.append(text)
             continue
-        if unknown := [extent for extent in free if extent not in ranges]:
+        used = [size for extent in free for size in (sizes_in(made[extent]) if extent in made else (extent,))]
+        if unknown := [size for size in used if size not in ranges]:
             raise UsageError(
                 f"--input {text} has the extent {unknown[0]}, of which nothing is known: give its range, as in "
                 f"`--range {unknown[0]}=1..64`, or a number"
@@ -176,6 +204,30 @@ def _rows(options: Options, network: RangedNetwork) -> list[tuple[RangedTask, Re
         ]
 
 
+def recorded(options: Options, output: Output) -> tuple[list[tuple[str, Record, int]], list[str]]:
+    """The records of a network's programs, each with its operator and its calls, and sentences about the whole.
+
+    Raises NoRecord where there is none.
+    """
+    from ..search.records.database import Database
+
+    _refuse(options)
+    network = _network(options, output)
+    rows = _rows(options, network)
+    found = [(_name(item), record, len(item.operators)) for item, record in rows if record is not None]
+    if not found:
+        with Database(options.db, read_only=True) as database:
+            raise missing(rows[0][0].task, database, options)
+    model = _model(options, network, output)
+    notes = [f"{name} runs as it is written: {why}" for name, why in model.notices.items()]
+    for share in SHARES.values():
+        sizes, us = _measured(model, share)
+        notes.append(f"a call with {', '.join(f'{name} = {n}' for name, n in sizes.items())} takes {latency(us)}")
+    if len(found) < len(rows):
+        notes.append(f"{len(rows) - len(found)} of {len(rows)} programs are not tuned yet; `{options.command()}` does")
+    return found, notes
+
+
 def _name(item: RangedTask) -> str:
     return item.operators[0].name
 
@@ -219,10 +271,14 @@ def _tell(
     output.table("model", ("", ""), told)
 
 
+def _sizes(model: RangedModel, share: float) -> dict[str, int]:
+    return {name: r.low + int(share * (r.count - 1)) * r.step for name, r in model.ranges.items()}
+
+
 def _measured(model: RangedModel, share: float) -> tuple[Mapping[str, int], float]:
     """Sizes at a share of all ranges, and microseconds of a call there, alone on this host."""
     from ..search.workers import host_lock
 
-    sizes = {name: r.low + int(share * (r.count - 1)) * r.step for name, r in model.ranges.items()}
+    sizes = _sizes(model, share)
     with host_lock.exclusive():
         return sizes, statistics.median(model.measure(sizes, TURN_SECONDS)) * 1e6

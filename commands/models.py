@@ -81,12 +81,7 @@ def run(options: Options, data: str | None, out: str | None, output: Output) -> 
         results = model(given)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the model does not take these inputs: {error}") from None
-    if out:
-        _save(Path(out), results)
-    for name, array in results.items():
-        output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
-    rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
-    output.table("outputs", ("name", "shape", "type", "range"), rows)
+    tell_outputs(results, out, output)
     _tell_differences(options, output, target, given, results)
     arguments = tuple(given[name] for name in network.inputs)
     shares = _shares(_alone(lambda: model.report(arguments, runs=5))) if network.foreign else {}
@@ -224,7 +219,7 @@ def compiled_model(options: RecordOptions, output: Output, as_written: bool = Fa
     """The model of `--model` with the best kernels that the database has for it."""
     _refuse(options, (*OTHER_WORK, "record"), as_written=as_written)
     if options.range:
-        raise UsageError("--range is for the search, `replay` and `show`: reports and files have networks of one shape")
+        raise UsageError("--range is not for `emit`: files have networks of one shape, and `ss.compile` those of all")
     target = _target(options)
     return _model(options, _network(options, target, output), target, output)
 
@@ -351,9 +346,19 @@ def _row_event(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def tell_outputs(results: Mapping[str, Any], out: str | None, output: Output) -> None:
+    """Write the outputs of a model to the file or folder `out`, if it is given, and say what they are."""
+    if out:
+        _save(Path(out), results)
+    for name, array in results.items():
+        output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
+    rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
+    output.table("outputs", ("name", "shape", "type", "range"), rows)
+
+
 def _inputs(texts: tuple[str, ...], data: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name; and what `--input` says of all."""
-    arrays = _arrays(data) if data else {}
+    arrays = arrays_in(data) if data else {}
     shapes: list[str] = []
     for text in texts:
         name, _, value = text.rpartition("=")
@@ -365,7 +370,7 @@ def _inputs(texts: tuple[str, ...], data: str | None) -> tuple[dict[str, Any], t
     return arrays, tuple(shapes)
 
 
-def _arrays(path: str) -> dict[str, Any]:
+def arrays_in(path: str) -> dict[str, Any]:
     """The arrays of an `.npz` file by name; nothing in it is ever unpickled."""
     import zipfile
 

@@ -217,12 +217,13 @@ def _refuse_unused(options: Options, source: str) -> None:
 def extents_of(text: str) -> list[int | str]:
     """What stands for the extents in a shape, ``1xnx24``, ``1,max,24`` or ``[1, max, 24]``: numbers, and other words.
 
-    A name between commas or in brackets may have an x in it.
+    A name between commas or in brackets may have an x in it, also in an expression, ``[1, max*32]``.
     """
     is_shape = text.startswith("[") and text.endswith("]")
     found = list[int | str]()
     for given in (text[1:-1] if is_shape else text).split(","):
-        whole = given.strip().isidentifier() and (is_shape or "," in text)
+        is_word = given.strip().isidentifier() or any(op in given for op in "*+-/")
+        whole = is_word and (is_shape or "," in text)
         for part in map(str.strip, [given] if whole else given.split("x")):
             if part or not is_shape:
                 extent = count(part) if len(part) < 10 else None

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...errors import ModelProblem, UsageError, did_you_mean
+from ...ir.expr import Extent, Var
 from ...ir.size_ranges import Range
 from ...space.workloads.sizes import range_of
 from ..api import needing_onnx
 from ..inputs import Given, check_shapes, check_values
 from ..network import Network
 from . import stored
+from .extents import expression, extent_at, sizes_in
 from .kernels import kernels_of, tasks_of
 from .model import RangedModel
 from .network import RangedNetwork
@@ -34,8 +36,8 @@ class FreeSizes:
     """What is said of a model of free sizes.
 
     `ranges` are the numbers that each size may be, as ``(1, 512)`` or ``(32, 960, 32)``; `shapes` has the extents of
-    inputs, numbers and names of sizes, of those alone that the file does not tell with these names; `values` as in
-    `Given`.
+    inputs, numbers, names of sizes and expressions over these as ``"n*32"``, of those alone that the file does not tell
+    so; `values` as in `Given`.
     """
 
     ranges: Mapping[str, Any]
@@ -83,7 +85,7 @@ def network_of(source: Any, target: Target, sizes: FreeSizes) -> RangedNetwork:
     shapes = _shapes(sizes, model.shapes, ranges)
 
     def at(point: Mapping[str, int]) -> Network:
-        numbers = {name: tuple(point[e] if isinstance(e, str) else int(e) for e in s) for name, s in shapes.items()}
+        numbers = {name: tuple(extent_at(extent, point) for extent in extents) for name, extents in shapes.items()}
         return model.read(Given(numbers, sizes.values))
 
     def largest() -> Network:
@@ -101,28 +103,36 @@ def network_of(source: Any, target: Target, sizes: FreeSizes) -> RangedNetwork:
 
 def _shapes(
     sizes: FreeSizes, told: Mapping[str, tuple[int | str, ...] | None], ranges: Mapping[str, Range]
-) -> dict[str, tuple[int | str, ...]]:
-    """The extents of all inputs that have no value."""
+) -> dict[str, tuple[Extent, ...]]:
+    """The extents of all inputs that have no value: numbers, sizes, and expressions over them."""
     for name in sizes.shapes:
         if name not in told:
             raise ModelProblem(f"the model has no input `{name}`{did_you_mean(name, told)}; it has {', '.join(told)}")
-    found: dict[str, tuple[int | str, ...]] = {}
+    found: dict[str, tuple[Extent, ...]] = {}
     for name, extents in told.items():
         if name in sizes.values:
             continue
         given = sizes.shapes.get(name, extents)
-        for extent in () if given is None else given:
-            if isinstance(extent, str) and extent not in ranges:
-                how = f"give it a number in `inputs`, or a range, as in ranges={{{extent or 'n'!r}: (1, 64)}}"
-                raise UsageError(f"`{name}` has the extent {extent or '?'}, of which nothing is known: {how}")
         if given is None:
             raise UsageError(f"the model does not say how many dimensions `{name}` has; give its extents in `inputs`")
-        found[name] = tuple(given)
-    used = {extent for extents in found.values() for extent in extents}
+        found[name] = tuple(_extent(name, extent, ranges) for extent in given)
+    used = {size for extents in found.values() for extent in extents for size in sizes_in(extent)}
     for name in ranges:
         if name not in used:
             raise UsageError(f"no input has the extent {name}; name it in `inputs`, as in {{'x': (1, {name!r})}}")
     return found
+
+
+def _extent(name: str, extent: int | str, ranges: Mapping[str, Range]) -> Extent:
+    """An extent of the input `name`.  Raises UsageError where it has a size without a range."""
+    if not isinstance(extent, str):
+        return int(extent)
+    made = None if extent in ranges else expression(extent)
+    unknown = [size for size in (sizes_in(made) if made is not None else (extent,)) if size not in ranges]
+    if unknown:
+        how = f"give it a number in `inputs`, or a range, as in ranges={{{unknown[0] or 'n'!r}: (1, 64)}}"
+        raise UsageError(f"`{name}` has the extent {extent or '?'}, of which nothing is known: {how}")
+    return Var(extent) if made is None else made
 
 
 def compiled(network: RangedNetwork, target: Target, db: str | None = None) -> RangedModel:

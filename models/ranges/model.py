@@ -26,13 +26,15 @@ from ...backends.llvm.chain import chain_code
 from ...backends.memory import zeros
 from ...forks import renewed_in_children
 from ...ir.deadline import look
-from ...ir.ranges import alone_in, values_of
-from ...ir.text import extents_text
+from ...ir.expr import Extent
+from ...ir.ranges import values_of
+from ...ir.text import extent_text, extents_text
 from ...numerals import as_whole, at_least_one
 from ...search.calling.arrays import checked, given_back, in_a_row, in_order, library_of, refuse_overlap
 from ...search.calling.timed import checked_seconds
 from ..run.memory import Span, best_fit
 from ..run.timing import random_arrays, seconds_of
+from .extents import extent_at, sizes_in, solved
 from .network import RangedNetwork, RangedOperator, RangedTensor, valued
 
 if TYPE_CHECKING:
@@ -208,26 +210,36 @@ class RangedModel:
 
     def sizes_of(self, shapes: Shapes) -> dict[str, int]:
         """The values of the parameters in a call, by the shapes of the inputs.  Raises ValueError for wrong ones."""
-        found: dict[str, tuple[int, str]] = {}
+        axes: list[tuple[Extent, int, str]] = []
         for tensor in self.inputs:
             shape = shapes[tensor.name]
             if len(shape) != len(tensor.extents):
                 raise ValueError(
                     f"`{tensor.name}` must have the extents ({extents_text(tensor.extents)}), but got {shape}"
                 )
-            for axis, (extent, size) in enumerate(zip(tensor.extents, shape, strict=True)):
-                var = alone_in(extent)
-                where = f"axis {axis} of `{tensor.name}`"
-                if var is not None and var.name not in found:
-                    if size not in self.ranges[var.name]:
-                        taken = f"{var.name} = {self.ranges[var.name]}"
-                        raise ValueError(f"{where} gives {var.name} = {size}, but the model takes {taken}")
-                    found[var.name] = size, where
-                wanted, why = (extent, "") if var is None else found[var.name]
-                if wanted != size:
-                    told = wanted if var is None else f"{var.name} = {wanted}, as {why} says"
-                    raise ValueError(f"{where} must be {told}, but it is {size}")
-        return {name: size for name, (size, _) in found.items()}
+            axes += [
+                (extent, size, f"axis {axis} of `{tensor.name}`")
+                for axis, (extent, size) in enumerate(zip(tensor.extents, shape, strict=True))
+            ]
+        found, by = dict[str, int](), dict[str, str]()
+        for _ in self.ranges:  # of which each round finds one at least, or there is none to be found
+            for extent, size, where in axes:
+                if (given := solved(extent, size, found)) is not None:
+                    name, number = given
+                    if number not in self.ranges[name]:
+                        taken = f"{name} = {self.ranges[name]}"
+                        raise ValueError(f"{where} gives {name} = {number}, but the model takes {taken}")
+                    found[name], by[name] = number, where
+        for extent, size, where in axes:
+            names = sizes_in(extent)
+            if missing := [name for name in names if name not in found]:
+                told = f"{extent_text(extent)} for some {' and '.join(missing)}"
+                raise ValueError(f"{where} must be {told}, but it is {size}")
+            if (wanted := extent_at(extent, found)) != size:
+                why = " and ".join(dict.fromkeys(by[name] for name in names))
+                told = f"{extent_text(extent)} = {wanted}, as {why} says" if names else f"{wanted}"
+                raise ValueError(f"{where} must be {told}, but it is {size}")
+        return found
 
     def _check_sizes(self, sizes: Mapping[str, int]) -> None:
         """Raise ValueError unless every parameter has a value, which is in its range."""

@@ -27,9 +27,9 @@ PACKAGES = ("ir", "space", "models")
 """What decides how a model is read."""
 
 
-def question(model: str, shapes: Mapping[str, Sequence[int | str]], ranges: Mapping[str, Range], target: Target) -> str:
+def question(model: str, shapes: Mapping[str, Sequence[Extent]], ranges: Mapping[str, Range], target: Target) -> str:
     """What a network is decided by; `model` is a digest of the file and of all that is given beside shapes."""
-    told = {name: list(extents) for name, extents in shapes.items()}
+    told = {name: [_extent_json(extent) for extent in extents] for name, extents in shapes.items()}
     sizes = {name: str(numbers) for name, numbers in ranges.items()}
     return json.dumps([software(PACKAGES, ("onnx", "islpy", "numpy")), model, told, sizes, target.to_json()])
 

@@ -40,10 +40,10 @@ def events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
 
 
-def test_a_network_of_free_sizes_is_tuned_replayed_and_shown(
+def test_a_network_of_free_sizes_is_tuned_replayed_shown_reported_and_run(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All three on one file and database; the record is what `ss.compile` runs, at sizes that nothing has measured."""
+    """On one file and database; the record is what `ss.compile` and `run` run, at sizes that nothing has measured."""
     monkeypatch.setenv("STRIDESMITH_DB", str(file.parent / "own.db"))
     given = ["--model", str(file), *SIZES, "--format", "json"]
     assert main([*given, "--seconds", "30"]) == 0
@@ -55,12 +55,71 @@ def test_a_network_of_free_sizes_is_tuned_replayed_and_shown(
     assert main(["show", "--model", str(file), *SIZES, "--format", "plain"]) == 0
     shown = capsys.readouterr().out
     assert "1 of 1 programs" in shown and "with n = 16" in shown
+    page = file.parent / "page.html"
+    assert main(["report", "--model", str(file), *SIZES, "-o", str(page), "--format", "json"]) == 0
+    told = events(capsys)[-1]
+    assert told["tasks"] == 1 and any(note.startswith("a call with n = 16 takes") for note in told["notes"])
+    assert "net.onnx" in page.read_text(encoding="utf-8")
     run = ss.compile(str(file), inputs={"x": ("n", 24)}, ranges={"n": (1, 32)})
     assert [kernel.origin for kernel in run.kernels.values()] == ["tuned"]
     (weights,) = run.network.constants.values()
     for n in (1, 7, 32):
         x = np.random.default_rng(n).standard_normal((n, 24)).astype(np.float32)
         np.testing.assert_allclose(run(x), np.maximum(x @ weights, 0), rtol=1e-4, atol=1e-5)
+    np.save(file.parent / "x.npy", x)
+    given = [*SIZES, "--input", f"x={file.parent / 'x.npy'}", "-o", str(file.parent / "out"), "--format", "json"]
+    assert main(["run", str(file), *given]) == 0
+    assert next(event["shape"] for event in events(capsys) if event["event"] == "output") == [32, 16]
+    np.testing.assert_array_equal(np.load(file.parent / "out" / "y.npy"), run(x))
+    np.save(file.parent / "x.npy", np.zeros((33, 24), np.float32))
+    assert main(["run", str(file), *given]) == 2
+    assert "axis 0 of `x` gives n = 33, but the model takes n = 1..32" in " ".join(capsys.readouterr().err.split())
+
+
+def images(extents: list[str | int]) -> Any:
+    """A convolution of stride 2, and one of single pixels behind it."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    weights = {"a": rng.standard_normal((8, 3, 3, 3)), "b": rng.standard_normal((4, 8, 1, 1))}
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Conv", ["r", "b"], ["y"]),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "images", [helper.make_tensor_value_info("x", TensorProto.FLOAT, extents)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["in the file", "by --input"])
+def test_extents_that_are_expressions_of_sizes(
+    is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As exporters write them into files; a call solves for the sizes, and says which extents it takes."""
+    from onnx.reference import ReferenceEvaluator
+
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "none.db"))
+    model = images([1, 3, "16*h", "w*16 + 4"] if is_told else [1, 3, "?", ""])
+    file = tmp_path / "net.onnx"
+    onnx.save(model, file)
+    sizes = ["--range", "h=1..3,w=1..2"] + ([] if is_told else ["--input", "x=[1,3,16*h,w*16 + 4]"])
+    for shape in ((1, 3, 32, 36), (1, 3, 48, 20)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        np.save(tmp_path / "x.npy", x)
+        given = ["--input", f"x={tmp_path / 'x.npy'}", "-o", str(tmp_path / "out.npz"), "--format", "json"]
+        assert main(["run", str(file), *sizes, *given]) == 0
+        (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+        np.testing.assert_allclose(np.load(tmp_path / "out.npz")["y"], wanted, rtol=1e-4, atol=1e-4)
+    for shape, sentence in (
+        ((1, 3, 33, 36), "axis 2 of `x` must be 16 * h for some h, but it is 33"),
+        ((1, 3, 64, 36), "axis 2 of `x` gives h = 4, but the model takes h = 1..3"),
+    ):
+        np.save(tmp_path / "x.npy", np.zeros(shape, np.float32))
+        assert main(["run", str(file), *sizes, *given]) == 2
+        assert sentence in " ".join(capsys.readouterr().err.split())
 
 
 def test_inputs_of_every_type_are_measured(
@@ -144,8 +203,8 @@ def test_wrong_ranges_are_one_sentence(
 
 
 def test_ranges_elsewhere_are_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A workload has its ranges in --shape; reports and files have networks of one shape."""
+    """A workload has its ranges in --shape; files have networks of one shape."""
     assert main(["--workload", "matmul", "--range", "m=1..4"]) == 2
     assert "a size of a workload has its range in --shape, as in m=1..512" in " ".join(capsys.readouterr().err.split())
-    assert main(["report", "-o", str(file.parent / "page.html"), "--model", str(file), *SIZES]) == 2
-    assert "reports and files have networks of one shape" in " ".join(capsys.readouterr().err.split())
+    assert main(["emit", "-o", str(file.parent / "net.so"), "--model", str(file), *SIZES]) == 2
+    assert "--range is not for `emit`: files have networks of one shape" in " ".join(capsys.readouterr().err.split())
