@@ -6,13 +6,15 @@
 
 Each family is tuned once for its range, and once for each of the sizes alone.  Then at each size the kernel of the
 range, the one of this size, and the peers that are installed take turns in this process, as calls from Python with
-arrays; the ratios are those of medians.  Results go to ``FOLDER/ranges.jsonl``, a line for each size; families that are
-there are not tuned again.  The last lines are geometric means, 5th percentiles, and what a call costs beside one of a
-fixed kernel.
+arrays; the ratios are those of medians.  Results go to ``FOLDER/ranges.jsonl``, a line for each size; families that
+are there are not measured again, and what FOLDER has a database of is not tuned again.  The last lines are geometric
+means, 5th percentiles, and what a call costs beside one of a fixed kernel.  With `--pause` all is tuned and built
+before a line is read from the terminal, and measured then.
 
-`--ablation` takes the fastest schedules that FOLDER has for single sizes, and lets what they become with each boundary
-alone (see `search.candidates.general`) take turns: a line has the geometric mean over all sizes of the best boundary's
-time at each by that of one boundary.
+`--ablation` takes the best schedules of the sizes at which a family's search has looked, each as what it becomes for
+all sizes with each boundary alone (see `search.candidates.general`), and lets them take turns with what the search
+chose.  A line has the geometric mean over the sizes of how many times as long the fastest of a boundary's takes at
+each size, which flatters it: it may be another one at each.  Results go to ``FOLDER/ablation.jsonl``.
 
 `--check` searches and measures nothing: the first candidates of a search at a size in the middle become schedules of
 all sizes, and their kernels are compared with the reference of the workload at each of the sizes and at both ends.  It
@@ -28,7 +30,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates.general import BOUNDARIES, general
 from stridesmith.search.records.database import Database
+from stridesmith.search.tuning.at_sizes import Sizes
 from stridesmith.search.tuning.settings import resolve, settings
 from stridesmith.search.tuning.sizes import Point, drawn
 from stridesmith.search.tuning.study import Study
@@ -145,24 +149,52 @@ def in_turns(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
     return {key: statistics.median(seconds) for key, seconds in found.items()}
 
 
-def family(label: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The results of a family at each size."""
+@dataclass(frozen=True)
+class Case:
+    """Calls that take turns at one size of a family, by name."""
+
+    family: str
+    size: str
+    calls: dict[str, Callable[[], Any]]
+
+    def row(self) -> dict[str, Any]:
+        """What each takes."""
+        return {"family": self.family, "size": self.size, **in_turns(self.calls)}
+
+
+def tuned(work: Any, seconds: float, db: Path, interface: dict[str, str]) -> Any:
+    """The best record of a workload, searched for where the file has none."""
+    task = resolve(settings(script=work.script, target="cpu", interface=interface))
+    if db.exists():
+        with contextlib.closing(Database(db, read_only=True)) as database:
+            if (found := database.best(task.script, task.target, task.interface)) is not None:
+                return found
+    return ss.tune(work, "cpu", seconds=seconds, db=db, interface=interface, progress=False)
+
+
+def points_of(work: Any, count: int) -> list[Point]:
+    """Sizes that nothing has measured."""
+    return drawn(work.func, {v.name: numbers for v, numbers in ranges_of(work.func).items()}, {}, count, skip=SKIP)
+
+
+def inputs_at(work: Any, point: Point) -> dict[str, Any]:
+    """Random inputs of a size, by name."""
+    there, rng = work.at(point.values), np.random.default_rng(0)
+    shapes = {b.name: b.shape for b in there.func.buffers}
+    return {key: rng.uniform(-1, 1, shapes[key]).astype(np.float32) for key in there.inputs}
+
+
+def family(label: str, given: argparse.Namespace) -> Iterator[Case]:
+    """The kernel of a family's range, those of sizes, and the peers, at each size; tuned, built and compared."""
     name, shape = FAMILIES[label]
     work = ss.workload(name, **shape)
-    db = given.out / f"{label}.db"
     interface = dict.fromkeys((b.name for b in work.func.buffers), "fixed")
-    ss.tune(work, "cpu", seconds=given.seconds, db=db, interface=interface, progress=False)
-    kernel = ss.load(work, db=db, interface=interface)
-    ranges = {v.name: numbers for v, numbers in ranges_of(work.func).items()}
+    kernel = ss.load(tuned(work, given.seconds, given.out / f"{label}.db", interface))
     session = None
-    for point in drawn(work.func, ranges, {}, given.sizes, skip=SKIP):
+    for point in points_of(work, given.sizes):
         one = work.at(point.values)
-        alone_db = given.out / f"{label}-{point}.db"
-        ss.tune(one, "cpu", seconds=given.alone, db=alone_db, interface=interface, progress=False)
-        alone = ss.load(one, db=alone_db, interface=interface)
-        rng = np.random.default_rng(0)
-        shapes = {b.name: b.shape for b in one.func.buffers}
-        inputs = {key: rng.uniform(-1, 1, shapes[key]).astype(np.float32) for key in one.inputs}
+        alone = ss.load(tuned(one, given.alone, given.out / f"{label}-{point}.db", interface))
+        inputs = inputs_at(work, point)
         if name == "depthwise_conv2d":
             peer_inputs = {**inputs, "w": inputs["w"][:, None]}
         else:
@@ -178,7 +210,7 @@ def family(label: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         }
         if session is not None:
             calls["onnxruntime"] = session(peer_inputs)
-        yield {"family": label, "size": str(point), **in_turns(calls)}
+        yield Case(label, str(point), calls)
 
 
 def bytes_of_code(func: PrimFunc, target: Target) -> int:
@@ -239,38 +271,47 @@ def checked(label: str, given: argparse.Namespace) -> str:
     return "; ".join([*parts, *refused[:1]])
 
 
-def ablation(label: str, given: argparse.Namespace) -> str:
-    """Each boundary alone beside the best one at each size, of the schedule of each size that was tuned alone."""
+def ablation(label: str, given: argparse.Namespace) -> Iterator[Case]:
+    """The choice of a family's search, and all schedules of its anchors with each boundary, at each size."""
     name, shape = FAMILIES[label]
     work = ss.workload(name, **shape)
-    ranges = {v.name: numbers for v, numbers in ranges_of(work.func).items()}
     interface = dict.fromkeys((b.name for b in work.func.buffers), "fixed")
-    points = drawn(work.func, ranges, {}, given.sizes, skip=SKIP)
-    logs: dict[str, list[float]] = {boundary: [] for boundary in BOUNDARIES}
-    for point in points:
-        one, file = work.at(point.values), given.out / f"{label}-{point}.db"
-        task = resolve(settings(script=one.script, target="cpu", interface=interface))
-        with contextlib.closing(Database(file, read_only=True)) as database:
-            record = database.best(task.script, task.target, task.interface) if file.exists() else None
-        if record is None:
-            continue
-        own = fixed(work.func, {v: point.values[v.name] for v in work.func.integers})
-        forms = {boundary: general(record.trace or [], own, work.func, task.target, boundary).func
-                 for boundary in BOUNDARIES}  # fmt: skip
-        kernels = {func: ss.build(func, "cpu") for func in set(forms.values())}
-        for at in points:
-            there, rng = work.at(at.values), np.random.default_rng(0)
-            shapes = {b.name: b.shape for b in there.func.buffers}
-            inputs = [rng.uniform(-1, 1, shapes[key]).astype(np.float32) for key in there.inputs]
-            out = next(iter(kernels.values()))(*inputs)
-            calls = {str(number): lambda kernel=kernel, inputs=inputs, out=out: kernel(*inputs, out=out)
-                     for number, kernel in enumerate(kernels.values())}  # fmt: skip
-            times = dict(zip(kernels, in_turns(calls).values(), strict=True))
-            for boundary, func in forms.items():
-                logs[boundary].append(math.log(min(times.values()) / times[func]))
-    count = len(logs[BOUNDARIES[0]])
-    ratios = [f"{boundary} {math.exp(statistics.fmean(own)):.2f}" for boundary, own in logs.items() if own]
-    return f"{label:18} {count} races, the best / {', '.join(ratios)}"
+    db = given.out / f"{label}.db"
+    kernels = {"search": ss.load(tuned(work, given.seconds, db, interface))}
+    task = resolve(settings(script=work.script, target="cpu", interface=interface))
+    for point in Sizes.of(task, {}).anchors(given.seconds):
+        there = resolve(settings(script=work.at(point.values).script, target="cpu", interface=interface))
+        with contextlib.closing(Database(db, read_only=True)) as database:
+            record = database.best(there.script, there.target, there.interface)
+        own, made = fixed(work.func, {v: point.values[v.name] for v in work.func.integers}), dict[PrimFunc, Any]()
+        for boundary in BOUNDARIES if record is not None else ():
+            with contextlib.suppress(ProgramError):
+                func = general(record.trace or [], own, work.func, task.target, boundary).func
+                made[func] = made.get(func) or ss.build(func, "cpu")
+                kernels[f"{boundary} {point}"] = made[func]
+    for point in points_of(work, given.sizes):
+        inputs = list(inputs_at(work, point).values())
+        out = kernels["search"](*inputs)
+        for kernel in kernels.values():
+            np.testing.assert_allclose(kernel(*inputs), out, rtol=1e-3, atol=1e-3)
+        yield Case(label, str(point), {
+            key: lambda kernel=kernel, inputs=inputs, out=out: kernel(*inputs, out=out)
+            for key, kernel in kernels.items()
+        })  # fmt: skip
+
+
+def of_boundaries(rows: list[dict[str, Any]]) -> str:
+    """How many times as long as the choice of the search the fastest schedule with each boundary takes."""
+    lines = []
+    for label in (*dict.fromkeys(row["family"] for row in rows), "all"):
+        own, parts = [row for row in rows if label in ("all", row["family"])], list[str]()
+        for boundary in BOUNDARIES:
+            best = [(min((us for key, us in row.items() if key.startswith(f"{boundary} ")), default=None), row)
+                    for row in own]  # fmt: skip
+            logs = [math.log(us / row["search"]) for us, row in best if us is not None]
+            parts.append(f"{boundary} {math.exp(statistics.fmean(logs)):.2f}" if logs else f"{boundary} -")
+        lines.append(f"{label:18} {len(own):3} sizes: {', '.join(parts)}")
+    return "\n".join(lines)
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
@@ -307,26 +348,31 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("ranges"))
     parser.add_argument("--check", action="store_true", help="only whether kernels are right")
     parser.add_argument("--ablation", action="store_true", help="each boundary alone")
+    parser.add_argument("--pause", action="store_true", help="wait for a line before anything is measured")
     parser.add_argument("--target", default="cpu", help="with --check")
     parser.add_argument("--candidates", type=int, default=4, help="of each family, with --check")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    if given.check or given.ablation:
+    if given.check:
         for label in given.family or FAMILIES:
-            print((checked if given.check else ablation)(label, given), flush=True)
+            print(checked(label, given), flush=True)
         return
-    file = given.out / "ranges.jsonl"
+    file = given.out / ("ablation.jsonl" if given.ablation else "ranges.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    for label in given.family or FAMILIES:
-        if any(row["family"] == label for row in rows):
-            continue
-        for row in family(label, given):
-            rows.append(row)
-            print(", ".join(f"{k} {v * 1e6:.1f} us" if isinstance(v, float) else v for k, v in row.items()), flush=True)
-            with file.open("a") as out:
-                out.write(json.dumps(row) + "\n")
-    print(summary(rows))
-    print(overhead())
+    labels = [label for label in given.family or FAMILIES if not any(row["family"] == label for row in rows)]
+    prepare = ablation if given.ablation else family
+    cases: Iterable[Case] = (case for label in labels for case in prepare(label, given))
+    if given.pause:
+        cases = list(cases)
+        input("all is built; a line begins the measurements\n")
+    for case in cases:
+        rows.append(row := case.row())
+        print(", ".join(f"{k} {v * 1e6:.1f} us" if isinstance(v, float) else v for k, v in row.items()), flush=True)
+        with file.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+    print(of_boundaries(rows) if given.ablation else summary(rows))
+    if not given.ablation:
+        print(overhead())
 
 
 if __name__ == "__main__":
