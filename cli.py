@@ -290,6 +290,7 @@ def _search(options: dict[str, Any], devices: str | None, output: Output, starte
 @click.option("--input", multiple=True, metavar="X=1x3x320x320|X=VALUE|X=FILE.npy",
               help="Shape of an input that the file leaves open, a value that makes it a constant, or the array to run "
               "on; else random ones.")
+@range_option
 @winograd_option
 @precision_option
 @fallback_option
@@ -308,6 +309,10 @@ def run_(
 
     if bool(file) == bool(model):
         raise UsageError(f"name one model: `{COMMAND} run FILE.onnx`, or `{COMMAND} run --model FILE.onnx`")
+    if options["range"]:
+        from .commands.free_models import run as run_free
+
+        return run_free(Options(model=model or file, **options), data, out, Output.of(format_))
     return run(Options(model=model or file, **options), data, out, Output.of(format_))
 
 
@@ -507,6 +512,8 @@ def suites(name: str | None, format_: str | None) -> int:
               help="In how many sketches.")
 @click.option("--seed", type=Count(0, 2**63 - 1), default=0, metavar="N", help="Which part of the space.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE", help="Record only what has these decisions.")
+@click.option("--likely", multiple=True, metavar="NAME=NUMBER:SHARE,...",
+              help="Of a range, the numbers that calls have more often, as for a search.")
 @click.option("--seconds", callback=_seconds, metavar="S",
               help="Stop then; the same command goes on later.")
 @format_option

@@ -15,6 +15,8 @@ from .roofline import drawing
 
 if TYPE_CHECKING:
     from ..search.calling.diagnosis import Diagnosis
+    from ..search.calling.range_diagnosis import RangeDiagnosis
+    from ..search.records.record import Record
 
 STYLES = {
     "label": "bold", "fma": "green", "arithmetic": "green", "load": "cyan", "broadcast": "blue",
@@ -34,13 +36,7 @@ def show(found: Diagnosis, output: Output) -> None:
     if output.is_json:
         return
     record, facts = found.record, found.facts
-    output.prose(record.title.replace(",", ", "))
-    device = record.device
-    state = latency(record.latency_us) if record.ok else f"failed: {record.status}"
-    checked = "verified" if record.verified else "not verified here"
-    where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
-    run = f" of run {record.run}" if record.run else ""
-    output.prose(f"record {record.id}{run}, {state}, {checked}; {device.kind}: {device.name}, {where}")
+    _heading(record, output)
     output.section("Roofline")
     _roofline(found, output)
     output.section("Work and memory")
@@ -55,6 +51,45 @@ def show(found: Diagnosis, output: Output) -> None:
     output.line()
     code = "`--assembly` all of the machine code" if on_cpu else "`--source` its OpenCL C"
     output.prose(f"more of it: `{COMMAND} show --record {record.id} --lowered` prints the lowered program, {code}")
+
+
+def show_ranges(found: RangeDiagnosis, output: Output) -> None:
+    """Print the diagnosis of a record of ranges, or its JSON event."""
+    output.event(found.event())
+    if output.is_json:
+        return
+    record, unit = found.record, found.sizes[0].task.work.speed_unit
+    _heading(record, output, " in the geometric mean over the sizes")
+    output.section("Sizes")
+    rows = []
+    for at in found.sizes:
+        place = at.performance(found.roof)
+        speed = number(place["gflops"]) if at.task.work.flops else "-"
+        rows.append((found.told(at.point.values), percent(at.point.weight), latency(at.latency_us), speed,
+                     percent(place["roofline_fraction"]), str(at.variant)))  # fmt: skip
+    output.table("", ("size", "weight", "latency", unit, "of the bound", "schedule"), rows)
+    output.prose(
+        "measured now; the bound is what the device's peak, and the bandwidth of the cache or memory that holds the "
+        "arguments, allow at this size"
+    )
+    for count, variant in enumerate(found.variants, 1):
+        output.section(f"Schedule {count}: {found.told(variant.values)}" if len(found.variants) > 1 else "Schedule")
+        output.code(variant.schedule, "python")
+    output.line()
+    on_cpu = record.device.kind == "cpu"
+    code = "`--assembly` all of the machine code" if on_cpu else "`--source` its OpenCL C"
+    output.prose(f"more of it: `{COMMAND} show --record {record.id} --program` prints the scheduled program, {code}")
+
+
+def _heading(record: Record, output: Output, how: str = "") -> None:
+    """What a record is of, how fast it is, and where it was measured."""
+    output.prose(record.title.replace(",", ", "))
+    device = record.device
+    state = latency(record.latency_us) + how if record.ok else f"failed: {record.status}"
+    checked = "verified" if record.verified else "not verified here"
+    where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
+    run = f" of run {record.run}" if record.run else ""
+    output.prose(f"record {record.id}{run}, {state}, {checked}; {device.kind}: {device.name}, {where}")
 
 
 # --- the inner loop ---------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import NoRecord
+from ..errors import NoRecord, UsageError
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from ..search.tasks.interface import Interface, interface_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..search.calling.foreign import Outcome
     from ..search.records.database import Database
     from ..search.records.record import Record
+    from ..search.tuning.sizes import Likely
     from ..space.design.space import Space
     from .output import Output
 
@@ -104,6 +106,25 @@ def interface_asked(options: Options, entry: Entry) -> Interface:
 def task_of(options: Options, entry: Entry) -> Task:
     """What the options ask for, for one entry."""
     return Task(entry.work, device_of(options, entry).target, interface_asked(options, entry))
+
+
+def searched(entry: Entry, task: Task, likely: Likely, seconds: float | None) -> list[Entry]:
+    """Of what a search for an entry's task derives design spaces: of it, or of the sizes of ranges that are looked at.
+
+    Raises UsageError for what cannot be `likely`.
+    """
+    from ..search.tuning.at_sizes import Sizes
+
+    work = entry.work
+    if not work.func.stated:
+        if likely:
+            raise UsageError(f"--likely is about ranges, and {work} has one shape")
+        return [entry]
+    if task.is_recorded:  # what was recorded is for all sizes together
+        return [entry]
+    sizes = Sizes.of(task, likely)
+    return [replace(entry, name=f"{entry.name} {sizes.told(point)}", work=work.at(point.values))
+            for point in sizes.anchors(seconds)]  # fmt: skip
 
 
 def space_of(task: Task, device: Device) -> Space:

@@ -13,7 +13,7 @@ from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import names_recording
 from .lookup import task_of
-from .options import one_work, pins
+from .options import likely, one_work, pins
 from .output import Output
 
 
@@ -25,6 +25,7 @@ class SpaceOptions(Options):
     sketches: int = 2
     seed: int = 0
     pin: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
     seconds: float | None = None
 
 
@@ -48,7 +49,7 @@ def run(path: Path, options: SpaceOptions, output: Output) -> int:
     refuse_other(path, "a recorded space", b"rows.0.npy")
     executor = RayExecutor("local", task.target.cores, first_here=True)  # and no Ray is asked for: one host measures
     try:
-        wanted = Wanted(options.size, options.sketches, options.seed, pins(options.pin))
+        wanted = Wanted(options.size, options.sketches, options.seed, pins(options.pin), likely(options.likely))
         found = record_space(task, path, executor, wanted, options.seconds, tell)
     finally:
         executor.close()

@@ -58,7 +58,7 @@ def run(options: ReportOptions, output: Output) -> int:
     refuse_other(path, "a report", " · stridesmith</title>".encode())
     with Database(options.db, read_only=True) as database, Bench() as bench:
         notes: list[str] = []
-        model = _model(options, output, bench) if options.model else None
+        model = _model(options, output, bench) if options.model and not options.range else None
         wanted = _wanted_of(model, database) if model else _wanted(options, database, notes, output)
         tasks = _tasks(wanted, database, bench, peers, output, notes)
         notes += database.notes
@@ -87,6 +87,12 @@ def _check(path: Path) -> None:
 
 def _wanted(options: ReportOptions, database: Database, notes: list[str], output: Output) -> list[Wanted]:
     """The best records of the tasks that were asked for, at most `limit` of them, each with its name and its weight."""
+    if options.model:
+        from .free_models import recorded
+
+        programs, told = recorded(options, output)
+        notes += told
+        return _slowest(programs, options.limit, notes)
     if options.record:
         record = record_of(options, database)
         if not record.ok:

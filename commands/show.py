@@ -57,11 +57,15 @@ def _as_written(options: RecordOptions, output: Output) -> Record:
 
 def _diagnosis(record: Record, output: Output) -> int:
     from ..search.calling.diagnosis import diagnose
-    from .diagnosis import show
+    from ..search.calling.range_diagnosis import diagnose_ranges
+    from ..search.tasks.task import stored_work
+    from .diagnosis import show, show_ranges
 
     with output.working(f"building record {record.id} again, and measuring what its device can do"):
-        found = diagnose(record)
-    show(found, output)
+        if stored_work(record.workload, record.params, record.script).func.stated:
+            show_ranges(diagnose_ranges(record), output)
+        else:
+            show(diagnose(record), output)
     return 0
 
 

@@ -10,7 +10,7 @@ from ..report.words import KINDS
 from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from ..search.tasks.task import Task
-from .lookup import device_of, interface_asked, space_of
+from .lookup import device_of, interface_asked, searched, space_of
 from .options import all_work
 from .output import Output, printable
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 def run(options: Options, output: Output) -> int:
     """Sketches, decisions by kind, and how many candidates there are."""
-    entries = all_work(options)
+    entries = [each for entry in all_work(options) for each in searched(entry, _task(options, entry), {}, None)]
     devices = [_device(options, entry) for entry in entries]
     targets, spaces = [device.target for device in devices], []
     for entry, device in zip(entries, devices, strict=True):
-        task = Task(entry.work, device.target, interface_asked(options, entry))
+        task = _task(options, entry)
         space = space_of(task, device)
         output.event({
             "event": "space", "workload": entry.work.name, "shape": entry.work.shape, "target": device.target.key,
@@ -42,6 +42,10 @@ def run(options: Options, output: Output) -> int:
     else:
         _several(entries, spaces, targets, output)
     return 0
+
+
+def _task(options: Options, entry: Entry) -> Task:
+    return Task(entry.work, _device(options, entry).target, interface_asked(options, entry))
 
 
 def _device(options: Options, entry: Entry) -> Device:

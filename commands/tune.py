@@ -16,7 +16,7 @@ from ..invocation import COMMAND
 from ..search.tasks.command_line import Options
 from ..search.tasks.task import Task
 from ..space.workloads.taking import LARGEST_SCRIPT
-from .lookup import device_of, interface_asked, space_of
+from .lookup import device_of, interface_asked, searched, space_of, task_of
 from .options import SearchOptions, all_work, likely, pins, sampler
 from .output import Output
 from .progress import Progress, State
@@ -213,7 +213,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     if done.get("cores") and done["threads"] > done["cores"]:
         machine.append(f"{done['threads']} threads on {done['cores']} cores, where they wait for each other")
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
-    untuned = "not measured"
+    untuned, mean = "not measured", " in the geometric mean over the sizes" if entry.work.func.stated else ""
     if done.get("baseline_us"):
         speedup = done["baseline_us"] / done["latency_us"]
         untuned = f"{latency(done['baseline_us'])}, a speed-up of {number(speedup)}"
@@ -224,7 +224,7 @@ def _summary(options: Options, entry: Entry, output: Output, done: Mapping[str, 
     rows = [
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
-        ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host")) + _spread(done)),
+        ("latency", latency(done["latency_us"]) + mean + by_clock(done.get("clock", "host")) + _spread(done)),
         ("speed", speed(done, entry.work.speed_unit)),
         ("roofline", roofline(done)),
         ("untuned", untuned),
@@ -248,19 +248,24 @@ def activities(spent: Mapping[str, float]) -> str:
 
 
 def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
-    """Derive the space and say what would be searched; nothing is built."""
-    from ..search.candidates.search_space import SearchSpace
+    """Derive the space, of ranges at each size that is looked at, and say what would be searched; nothing is built."""
     from ..search.tasks.task import check_tunable
+    from ..search.tuning.ranged import check_settings
 
-    if entry.work.func.stated:
-        raise UsageError(
-            f"{entry.work} has ranges, and is searched at some of their sizes: leave --dry-run out, or ask for the "
-            "space of one size, with a number for each"
-        )
-    if options.likely:
-        raise UsageError(f"--likely is about ranges, and {entry.work} has one shape")
     check_tunable(entry.work.func)
-    asked, device = settings_of(options, entry, None), device_of(options, entry)
+    asked, task = settings_of(options, entry, None), task_of(options, entry)
+    if entry.work.func.stated and not task.is_recorded:
+        check_settings(asked)
+    if options.from_file:
+        _schedule(options.from_file, entry, options.db)
+    for each in searched(entry, task, asked.likely, asked.seconds):
+        _dry_run_of(options, each, asked, output)
+
+
+def _dry_run_of(options: SearchOptions, entry: Entry, asked: TuneSettings, output: Output) -> None:
+    from ..search.candidates.search_space import SearchSpace
+
+    device = device_of(options, entry)
     space = space_of(Task(entry.work, device.target, interface_asked(options, entry)), device)
     if not space.sketches:
         raise UsageError(f"the rules find nothing to schedule in {entry.work}")
@@ -268,13 +273,11 @@ def _dry_run(options: SearchOptions, entry: Entry, output: Output) -> None:
         left = SearchSpace(space, asked.pins)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if options.from_file:
-        _schedule(options.from_file, entry, options.db)
+    what = entry.work if entry.work.params else entry.name
     output.event({
-        "event": "dry_run", "workload": entry.work.name, "target": device.target.key, "trials": asked.trial_limit,
-        "sketches": len(left.open), "size": left.total,
+        "event": "dry_run", "workload": entry.work.name, "shape": dict(entry.work.shape), "target": device.target.key,
+        "trials": asked.trial_limit, "sketches": len(left.open), "size": left.total,
     })  # fmt: skip
     output.prose(
-        f"would search {len(left.open)} sketches with {left.total:.3g} candidates of {entry.work} "
-        f"on {device.target.key}"
+        f"would search {len(left.open)} sketches with {left.total:.3g} candidates of {what} on {device.target.key}"
     )

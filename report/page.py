@@ -157,9 +157,13 @@ def _facts(task: TaskReport) -> list[tuple[str, str]]:
     record, found = task.record, list[tuple[str, str]]()
     device = record.device
     found.append(("latency", latency(task.latency_us) + by_clock(device.clock)))
+    if task.ranges is not None:
+        found.append(("sizes", f"{len(task.ranges.sizes)}, of which this is the geometric mean"))
     if task.task.work.flops:
         found.append(("speed", f"{number(task.gflops)} {task.task.work.speed_unit}"))
-    if task.roof is not None:
+    if task.roof is not None and task.ranges is not None:
+        found.append(("of the roof", f"{percent(task.fraction)} in the geometric mean"))
+    elif task.roof is not None:
         found.append(("of the roof", percent(task.fraction)))
         nbytes = task.task.bytes_moved
         place = "caches, which hold the arguments" if task.roof.place(nbytes) else "memory"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import StridesmithError
 from ..search.calling.diagnosis import Diagnosis, diagnose, schedule_text, texts
+from ..search.calling.range_diagnosis import RangeDiagnosis, diagnose_ranges
 from ..search.records.record import OWN
 from ..search.tasks.task import Roof, Task, caches_of, performance, stored_work
 from ..search.tuning.importance import Worth, worth_of
@@ -26,9 +27,10 @@ class TaskReport:
     """One task, seen from its best record.
 
     `records` are all candidates in the order in which they were measured, the untuned program left out; `peers` are
-    latencies in microseconds of other libraries by name.  `diagnosis` is None where the winner cannot be built here,
-    `problem` then says why, and `texts` has what needs no device.  `count` is how often the task is called where it
-    is one of several.  `names` are what decisions call axes and operands, each with what it is in the program.
+    latencies in microseconds of other libraries by name.  `diagnosis`, or of a task of ranges `ranges`, is None where
+    the winner cannot be built here, `problem` then says why, and `texts` has what needs no device.  `count` is how
+    often the task is called where it is one of several.  `names` are what decisions call axes and operands, each with
+    what it is in the program.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TaskReport:
     runs: tuple[RunFacts, ...]
     worth: tuple[Worth, ...] = ()
     diagnosis: Diagnosis | None = None
+    ranges: RangeDiagnosis | None = None
     problem: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
     pictures: tuple[Picture, ...] = ()
@@ -65,7 +68,8 @@ class TaskReport:
     @cached_property
     def roof(self) -> Roof | None:
         """The device's limits as the runs measured them, the best of each; else as they were measured for this page."""
-        return stored_roof(self.runs) or (self.diagnosis.roof if self.diagnosis else None)
+        found = self.diagnosis or self.ranges
+        return stored_roof(self.runs) or (found.roof if found else None)
 
     @property
     def gflops(self) -> float:
@@ -73,7 +77,12 @@ class TaskReport:
 
     @property
     def fraction(self) -> float | None:
-        """How near to the roof it is: 1 at best, more where caches hold what the roof reads from memory."""
+        """How near to the roof it is: 1 at best, more where caches hold what the roof reads from memory.
+
+        Of ranges it is the geometric mean over the sizes.
+        """
+        if self.task.work.func.stated:
+            return None if self.ranges is None else self.ranges.fraction
         found: float | None = performance(self.task, self.latency_us, self.roof)["roofline_fraction"]
         return found
 
@@ -126,17 +135,21 @@ def task_report(
     stored = database.records(record.script, record.device, record.interface)
     candidates = tuple(r for r in stored if r.trial > 0)
     runs = tuple(database.runs({r.run for r in stored}).values())
-    problem, diagnosis, found = "", None, {"schedule": ""}
+    problem, diagnosis, ranges, found = "", None, None, {"schedule": ""}
     try:
         found = {"schedule": schedule_text(record)}
-        diagnosis = diagnose(record, bench, stored_roof(runs))
-        found |= {key: str(diagnosis.facts[key]) for key in ("program", "lowered", "source")}
+        if work.func.stated:
+            ranges = diagnose_ranges(record, bench, stored_roof(runs))
+            found |= _without_device(record, bench)
+        else:
+            diagnosis = diagnose(record, bench, stored_roof(runs))
+            found |= {key: str(diagnosis.facts[key]) for key in ("program", "lowered", "source")}
     except StridesmithError as error:
         problem = str(error)
         found |= _without_device(record, bench)
     worth, names = _worth(task, candidates, record.sketch)
     return TaskReport(
-        name or record.workload or "script", record, task, candidates, runs, worth, diagnosis, problem, found,
+        name or record.workload or "script", record, task, candidates, runs, worth, diagnosis, ranges, problem, found,
         _pictures(record, task), dict(peers or {}), count, names,
     )  # fmt: skip
 

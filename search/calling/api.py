@@ -92,7 +92,7 @@ def add_own(schedule: Schedule, asked: TuneSettings, emit: Callable[[dict[str, A
     if task_of(schedule).script != task.script:
         raise UsageError(f"the schedule is of another program than {task.work}, which is to be tuned")
     with Database(asked.db) as database:
-        record = add(database, schedule, task)
+        record = add(database, schedule, task, likely=asked.likely)
     if emit is not None:
         emit(Note(message=f"your schedule is record {record.id} and takes {latency(record.latency_us)}").to_json())
     return record

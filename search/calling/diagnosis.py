@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BadRecord, DeviceMissing, TemporaryError, UsageError
+from ...errors import BadRecord, DeviceMissing, TemporaryError
 from ..records.record import Record
 from ..records.status import error_of
 from ..tasks.device import Device
@@ -140,17 +140,13 @@ class Diagnosis:
 def diagnose(record: Record, bench: Workbench | None = None, roof: Roof | None = None) -> Diagnosis:
     """Build `record` again for reading, and measure the limits of its device if that is here, unless `roof` has them.
 
-    Raises UsageError for a record of many shapes, BadRecord for one that does not build, DeviceMissing for one whose
-    code cannot be made on this machine, and TemporaryError where it took too long.
+    One of ranges is diagnosed at sizes (see `range_diagnosis`).  Raises BadRecord for one that does not build,
+    DeviceMissing for one whose code cannot be made on this machine, and TemporaryError where it took too long.
     """
     here = device_for(record)
     task = Task(stored_work(record.workload, record.params, record.script), record.device, dict(record.interface))
-    if task.work.func.stated:
-        raise UsageError(
-            f"record {record.id} is of many shapes, each of which has its own work and traffic; `--trace`, "
-            "`--program`, `--lowered`, `--source` and `--assembly` show its code"
-        )
-    with _bench(bench) as place:
+    assert not task.work.func.stated
+    with on_own_bench(bench) as place:
         found = _built(place, record, compiled=True)
         same = here.key == record.device_key
         if roof is None and same:
@@ -167,19 +163,24 @@ def texts(record: Record, compiled: bool = False, bench: Workbench | None = None
     """``program``, ``lowered`` and ``source`` of a record, which need no device; `compiled` adds what does."""
     if compiled:
         device_for(record)
-    with _bench(bench) as place:
+    with on_own_bench(bench) as place:
         return _built(place, record, compiled)
 
 
 def schedule_text(record: Record) -> str:
     """The trace as Python text.  Raises BadRecord where it is none."""
+    return trace_text(record, record.trace)
+
+
+def trace_text(record: Record, trace: list[Any] | None) -> str:
+    """A trace of a record, or a part of it, as Python text.  Raises BadRecord where it is none."""
     from ...space.errors import ScheduleError
     from ...space.schedule import Trace
 
-    if not record.trace:
+    if not trace:
         return "# the untuned program: no instruction"
     try:
-        return Trace.from_json(record.trace).script()
+        return Trace.from_json(trace).script()
     except ScheduleError as error:
         raise BadRecord(f"record {record.id} is refused: {error}") from None
 
@@ -203,7 +204,7 @@ def device_for(record: Record) -> Target:
 
 
 @contextlib.contextmanager
-def _bench(given: Workbench | None) -> Iterator[Workbench]:
+def on_own_bench(given: Workbench | None) -> Iterator[Workbench]:
     """The given workbench, else a new one that is closed at the end."""
     from ..workers.bench import Bench
 

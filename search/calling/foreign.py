@@ -10,7 +10,8 @@ race       in turns with the program as it was written and with the fastest reco
 ```
 
 What becomes of it is stored as a record of this device, so that it is tried once; only one that has won is the best
-afterwards.  All of it takes about two seconds for a record, in a process that may be lost.
+afterwards.  All of it takes about two seconds for a record, in a process that may be lost; more for one of ranges,
+which is measured at the sizes of this device's best, or else at its own (`at_sizes.Runner`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +31,7 @@ from ..records.record import IMPORTED, ORIGIN, OWN, Record
 from ..records.status import KINDS, tells_nothing
 from ..records.turn import turn
 from ..tasks.device import Device
+from ..tuning.at_sizes import LIKELY, Runner
 from ..tuning.elsewhere import BUILD_SECONDS, in_interface, status_of, untried
 from ..tuning.race import FAR_SLOWER, Terms, race_built, untuned_id
 from ..tuning.run import versions
@@ -121,9 +123,7 @@ def best_here(
 
 
 def _waiting(task: Task, database: Database) -> list[Record]:
-    """Records from elsewhere that were not tried, the likest first; of ranges none, which `replay` measures alone."""
-    if task.work.func.stated:
-        return []
+    """Records from elsewhere that were not tried, the likest first."""
     imported = database.imported(task.script, task.target, task.interface, OF_A_DEVICE)
     others = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)
     return [*imported, *untried(task, database, others)]
@@ -181,8 +181,11 @@ def try_records(task: Task, records: Sequence[Record], database: Database, bench
     Raises WrongResult where the program as it was written differs from its reference, so that nothing can be trusted.
     """
     seed = int.from_bytes(os.urandom(4), "big") >> 1
+    before = database.best(task.script, task.target, task.interface)
+    runner = Runner(task, (before or records[0]).versions)
+    bench = runner.on(bench)
     written = bench.run(Build(script=task.script, target=task.target))  # first: it loads what builds need
-    entries = [_as_of(task, record) for record in records]
+    entries = [_as_of(task, record, runner.versions) for record in records]
     opponents: list[_Entry] = []
     for entry in entries:
         _check(entry, task, bench, seed, _fastest(entries))
@@ -218,20 +221,19 @@ def store(database: Database, records: Sequence[Record]) -> None:
         writable.put_records(records)
 
 
-def _as_of(task: Task, record: Record) -> _Entry:
+def _as_of(task: Task, record: Record, sizes: Mapping[str, str]) -> _Entry:
     """What is to be known of a record's trace on this device; an imported record of it is the same one."""
     if record.device_key == task.target.key:
-        return _Entry(record, record)
-    told = {**versions(task), ORIGIN: record.id, **({IMPORTED: record.imported} if record.imported else {})}
+        rest = {name: text for name, text in record.versions.items() if name != LIKELY}
+        here = record if {**rest, **sizes} == record.versions else record.changed(versions={**rest, **sizes})
+        return _Entry(here, record)
+    told = {**versions(task), **sizes, ORIGIN: record.id, **({IMPORTED: record.imported} if record.imported else {})}
     return _Entry(_unknown(task, trace=record.trace, sketch="elsewhere", versions=told))
 
 
 def _unknown(task: Task, **fields: Any) -> Record:
     """A record of this device that nothing is known of yet."""
-    return Record(
-        script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
-        interface=task.interface, target=task.target.to_json(), status="infrastructure", run="elsewhere", **fields,
-    )  # fmt: skip
+    return Record(**task.recorded(), status="infrastructure", run="elsewhere", **fields)
 
 
 def _check(
@@ -239,10 +241,11 @@ def _check(
 ) -> None:
     """Build, verify and time a kernel by itself, briefly where it is far slower than `best_us`; or a `known` one.
 
-    A user's own has as long as a candidate of a search; a stranger's may not keep a look-up waiting.
+    A user's own has as long as a candidate of a search; a stranger's may not keep a look-up waiting, but for the build
+    of a kernel of ranges, which is several.
     """
-    is_own = entry.here.run == OWN
-    build_seconds, call_seconds = (None, None) if is_own else (BUILD_SECONDS, CALL_SECONDS)
+    is_own, has_one_shape = entry.here.run == OWN, not task.work.func.stated
+    build_seconds, call_seconds = (None, None) if is_own else (BUILD_SECONDS if has_one_shape else None, CALL_SECONDS)
     job = Build(script=task.script, target=task.target, trace=entry.here.trace, deadline=build_seconds)
     built = in_interface(task, known or bench.run(job))
     reply: Measured | Failed
@@ -272,7 +275,8 @@ def _opponents(
     if own is not None and own.id == untuned_id(task):
         found = [_Entry(own, own)]
     else:
-        fresh = _unknown(task, id=untuned_id(task), trace=None, sketch="untuned", versions=versions(task))
+        told = {**versions(task), **{n: text for n, text in entries[0].here.versions.items() if n == LIKELY}}
+        fresh = _unknown(task, id=untuned_id(task), trace=None, sketch="untuned", versions=told)
         found = [*([] if own is None else [_Entry(own, own)]), _Entry(fresh)]
     untuned = found[-1]
     for entry in found:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from ...errors import NoRecord
 from ...figures import latency
 from ...invocation import COMMAND
+from ...numerals import as_whole
+from ...space.workloads.sizes import range_of
 from ..tasks.device import selector_of
 from ..tasks.interface import interface_key, interface_of
 from ..tasks.task import RECORDED_DEVICE
@@ -55,10 +57,25 @@ def no_record(task: Task, database: Database, made_by: str, *, tried: str = "", 
     ]
     more = f", and {len(found) - MOST} more that `{COMMAND} best` lists" if len(found) > MOST else ""
     close = f"; there are others of this program: {', '.join(told)}{more}" if told else ""
+    for record in [r for r in database.winners() if _has(r, task)][:MOST]:
+        how = f'`ss.load("{record.id}")`' if python else f"`--record {record.id}`"
+        close += f"; record {record.id} of {record.title} has this shape among its ranges: {how}"
     return NoRecord(
         f"{database.name} has no record of {task.work} for {task.target.key} with the interface "
         f"{interface_key(task.interface)}{tried}{close}; to make one, run `{made_by}`"
     )
+
+
+def _has(record: Record, task: Task) -> bool:
+    """Whether a record of ranges, on the task's device and for its interface, has the shape of its workload in them."""
+    mine, params = task.work.params, record.params
+    same = (record.workload, record.device_key, dict(record.interface))
+    if same != (task.work.name, task.target.key, dict(task.interface)) or not mine or mine.keys() != params.keys():
+        return False
+    ranges = {name: numbers for name, value in params.items() if (numbers := range_of(value, name)) is not None}
+    given = {name: as_whole(mine[name]) for name in ranges}
+    rest = all(mine[name] == value for name, value in params.items() if name not in ranges)
+    return bool(ranges) and rest and all(n is not None and n in ranges[name] for name, n in given.items())
 
 
 def _options(record: Record, task: Task) -> dict[str, str]:

@@ -18,7 +18,9 @@ from ..records.status import error_of
 from ..tasks.device import Device
 from ..tasks.interface import interface_of
 from ..tasks.task import Task
+from ..tuning.at_sizes import Runner, Sizes
 from ..tuning.run import versions
+from ..tuning.sizes import Likely
 from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Built, Failed, Measured, Race
 from .foreign import try_records
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 
 AS_WRITTEN = 1.0  # seconds for a program as it is written, a choice
+NOTHING: Likely = {}
 
 
 def task_of(
@@ -48,30 +51,32 @@ def task_of(
     if len(schedule.module.functions) > 1:
         raise UsageError("a schedule of a module of several functions cannot be recorded: a record is of one function")
     work = work_of(schedule.subject, "add")
-    if work.func.stated:
-        raise UsageError(f"a schedule of {work}, which has ranges, cannot be recorded: build it with `ss.build`")
     return Task(work, Device.here(target, threads), interface_of(work, interface))
 
 
-def record_of(schedule: Schedule, task: Task) -> Record:
-    """The record of a schedule that nothing is known of yet."""
+def record_of(schedule: Schedule, task: Task, likely: Likely = NOTHING) -> Record:
+    """The record of a schedule that nothing is known of yet; `likely` are the numbers of ranges, as in tuning."""
+    sizes = Sizes.of(task, likely).versions if task.work.func.stated else {}
     return Record(
-        script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
-        interface=task.interface, target=task.target.to_json(), status="infrastructure", run=OWN, sketch=OWN,
-        trace=schedule.trace.to_json(), versions=versions(task),
+        **task.recorded(), status="infrastructure", run=OWN, sketch=OWN, trace=schedule.trace.to_json(),
+        versions={**versions(task), **sizes},
     )  # fmt: skip
 
 
-def add(database: Database, schedule: Schedule, task: Task, bench: Workbench | None = None) -> Record:
+def add(
+    database: Database, schedule: Schedule, task: Task, bench: Workbench | None = None, likely: Likely = NOTHING
+) -> Record:
     """Verify and race a schedule against the best that the database has, and store it; its record.
+
+    One for ranges is timed at the sizes of that best, or as `likely` says.
 
     Raises the error of a schedule that cannot be built here, that is refused by the interface, or that gives a wrong
     result: such a one is stored as a failure, and never counts.
     """
     if bench is None:
         with Bench() as own:
-            return add(database, schedule, task, own)
-    outcome = try_records(task, [record_of(schedule, task)], database, bench)
+            return add(database, schedule, task, own, likely)
+    outcome = try_records(task, [record_of(schedule, task, likely)], database, bench)
     here = outcome.verdicts[0].here
     if not here.ok:
         raise error_of("the schedule", "recorded", here.status, here.message)
@@ -84,11 +89,9 @@ def as_written(task: Task, bench: Workbench) -> Record:
     Raises the error of a program that cannot be built, or that gives another result than its reference.
     """
     record = Record(
-        script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
-        interface=task.interface, target=task.target.to_json(), status="infrastructure", run=OWN, sketch="untuned",
-        versions=versions(task),
+        **task.recorded(), status="infrastructure", run=OWN, sketch="untuned", versions=versions(task)
     )  # fmt: skip
-    seed = int.from_bytes(os.urandom(4), "big") >> 1
+    seed, bench = int.from_bytes(os.urandom(4), "big") >> 1, Runner(task, {}).on(bench)
     built = bench.run(Build(script=task.script, target=task.target))
     found: Measured | Failed | Built = built
     if isinstance(built, Built):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import BadRecord, DeviceMissing, StorageError, TemporaryError
@@ -14,9 +14,9 @@ from ..records.record import Record
 from ..records.status import error_of
 from ..tasks.device import Device
 from ..tasks.task import Task, stored_work
-from ..tuning.at_sizes import Sizes, Turns
+from ..tuning.at_sizes import Runner
 from ..workers.bench import Bench, Workbench
-from ..workers.protocol import Build, Built, Failed, Measured, Race
+from ..workers.protocol import Build, Failed, Measured, Race
 from .foreign import Outcome, is_foreign, store, try_records
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def replay(
 
     A record from elsewhere (an imported one, or one of another device) is tried against what there is here, and
     counts from now on with what was measured (see `foreign`).  One that gives a wrong result never counts again, and
-    raises WrongResult.  One of ranges is measured at the sizes of its search, and stays what it is.  A record of
-    another device is refused with DeviceMissing unless `any_device`.  It is timed as its `task` is called, by itself
-    where none is given.
+    raises WrongResult.  One of ranges is measured at the sizes of its search.  A record of another device is refused
+    with DeviceMissing unless `any_device`.  It is timed as its `task` is called, by itself where none is given.
     """
     if not record.ok:
         raise BadRecord(f"record {record.id} is a failed candidate ({record.status}): there is nothing to replay")
@@ -72,7 +71,7 @@ def replay(
     with contextlib.ExitStack() as ending:
         if bench is None:
             bench = ending.enter_context(Bench())
-        if database is not None and is_foreign(record, target) and not task.work.func.stated:
+        if database is not None and is_foreign(record, target):
             return _tried(record, task, database, bench)
         reply = _measure(bench, task, record, seconds)
     if isinstance(reply, Failed):
@@ -113,24 +112,13 @@ def device_here(record: Record, any_device: bool = False) -> Target:
 
 def _measure(bench: Workbench, task: Task, record: Record, seconds: float) -> Measured | Failed:
     """Build a record's kernel and time it in a race of its own, as its latency was measured."""
+    bench = Runner(task, record.versions).on(bench)
     built = bench.run(Build(script=task.script, target=task.target, trace=record.trace))
     if isinstance(built, Failed):
         return built
     seed = int.from_bytes(os.urandom(4), "big") >> 1
-    if task.work.func.stated:
-        return _measure_at_sizes(bench, Sizes.stored(task, record.versions), built, record, Turns(seed, seconds))
     raced = bench.run(Race(kernels=(built.kernel,), work=task.name, seed=seed, called=task.called, seconds=seconds))
     return raced if isinstance(raced, Failed) else raced.results[0]
-
-
-def _measure_at_sizes(bench: Workbench, sizes: Sizes, built: Built, record: Record, turns: Turns) -> Measured | Failed:
-    """Time a kernel of many shapes at the sizes at which its record was measured, after others have verified it."""
-    from ..workers.programs import candidate
-
-    func = candidate(record.script, record.trace)
-    wrong = sizes.wrong(bench.run, built.kernel, func, turns.seed)
-    each = replace(turns, seconds=turns.seconds / len(sizes.points))
-    return wrong or sizes.samples(bench.run, [(built.kernel, func)], each)[0]
 
 
 def _refuse(record: Record, reply: Failed, database: Database | None) -> NoReturn:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from ..records.record import Record
 from ..records.status import error_of
 from ..tasks.task import Task, stored_work
-from ..workers.bench import Bench
+from ..tuning.at_sizes import Runner
+from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Compiled, Failed, Measured, Race, Reply
 from .replay import device_here
 
@@ -35,13 +36,14 @@ def race_again(a: Record, b: Record) -> list[Turns]:
     """
     target = device_here(b)
     task = Task(stored_work(b.workload, b.params, b.script), target, dict(b.interface))
+    runner = Runner(task, b.versions)
     with Bench() as bench:
-        kernels = tuple(_built(bench, task, record) for record in (a, b))
+        kernels = tuple(_built(runner.on(bench), task, record) for record in (a, b))
     found: list[Turns] = []
     for _ in range(RACES):
         seed = int.from_bytes(os.urandom(4), "big") >> 1
         with Bench() as bench:
-            raced = bench.run(Race(
+            raced = runner.on(bench).run(Race(
                 kernels=kernels, work=task.name, seed=seed, called=task.called, seconds=SECONDS, roof=False, first=True
             ))  # fmt: skip
         results = [raced, raced] if isinstance(raced, Failed) else raced.results
@@ -50,7 +52,7 @@ def race_again(a: Record, b: Record) -> list[Turns]:
     return found
 
 
-def _built(bench: Bench, task: Task, record: Record) -> Compiled:
+def _built(bench: Workbench, task: Task, record: Record) -> Compiled:
     reply = bench.run(Build(script=task.script, target=task.target, trace=record.trace))
     if isinstance(reply, Failed):
         raise _refused(record, reply)

@@ -289,12 +289,13 @@ class Database:
         except (ValueError, RecursionError) as error:
             raise BadRecord(f"the choice of layouts for a network in {self.name} cannot be read: {error}") from None
 
-    def scripts(self, target: Target, newest: int) -> list[str]:
-        """The texts of programs with a verified record on a device: the `newest` that came last."""
+    def scripts(self, target: Target, newest: int, having: Sequence[str] = ()) -> list[str]:
+        """The texts, `having` these parts, of programs with a verified record on a device: the `newest` of them."""
         on = sa.select(DEVICES.c.id).where(DEVICES.c.key == target.key).scalar_subquery()
         mine = (RECORDS.c.workload_id == WORKLOADS.c.id, RECORDS.c.device_id == on)
         known = sa.exists().where(*mine, RECORDS.c.status == "ok", RECORDS.c.verified)
-        query = sa.select(WORKLOADS.c.script).where(known).order_by(WORKLOADS.c.id.desc()).limit(newest)
+        parts = [WORKLOADS.c.script.contains(part, autoescape=True) for part in having]
+        query = sa.select(WORKLOADS.c.script).where(known, *parts).order_by(WORKLOADS.c.id.desc()).limit(newest)
         return [str(row["script"]) for row in self._fetch(query)]
 
     @property

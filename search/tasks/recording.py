@@ -6,9 +6,10 @@ noise, also where the device is not.  The file holds all that a search asks of a
 there are, their features), so that it stays what it was while rules and features change.
 
 ```
-about        JSON: workload, params, dtype, interface, target, untuned_us, roof, sketches
+about        JSON: workload, params, dtype, interface, target, untuned_us, roof, sketches, and sizes of ranges
 rows.I       (N, D) alternatives of the candidates of sketch I
 us.I         (N,) latencies in microseconds, NaN for a failure
+at.I         (N, P) of a program of ranges what they were at each size, of which `us` is the geometric mean
 status.I     (N,) positions in the sketch's list of statuses
 levels.I     the numbers that features take, column after column;  codes.I  (F, N) which of them
 ```
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ...space.workloads import Workload
     from .task import Task
 
-FORMAT = 1
+FORMAT, FORMAT_OF_RANGES = 1, 2
 LARGEST = 1 << 20  # candidates, and bytes of `about`: more is no recording of ours
 MOST_BYTES = 1 << 28  # of all arrays, unpacked
 OK = "ok"
@@ -58,7 +59,8 @@ DAMAGE = (
 class RecordedSketch(Sketch):
     """A sketch whose candidates are `rows` (N, D) and no others; `table` (N, F) has their features by `features`.
 
-    `latencies` (N,) are microseconds, NaN where `statuses` tell of a failure.
+    `latencies` (N,) are microseconds, NaN where `statuses` tell of a failure; `times` (N, P) are those at each size of
+    ranges.
     """
 
     recorded: tuple[Decision, ...] = ()
@@ -69,6 +71,8 @@ class RecordedSketch(Sketch):
     table: NDArray[np.float32] = field(
         repr=False, compare=False, default_factory=lambda: np.zeros((0, 0), np.float32)
     )  # fmt: skip
+
+    times: NDArray[np.float64] = field(repr=False, compare=False, default_factory=lambda: np.zeros((0, 0)))
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -115,15 +119,26 @@ class RecordedSketch(Sketch):
 
     def result(self, choice: Sequence[int]) -> tuple[float, str]:
         """Microseconds and status of a candidate; KeyError where it was not recorded."""
+        at = self._position(choice)
+        return float(self.latencies[at]), self.statuses[at]
+
+    def at_sizes(self, choice: Sequence[int]) -> list[float]:
+        """Microseconds of a candidate of ranges at each size; KeyError where it was not recorded."""
+        return [float(us) for us in self.times[self._position(choice)]]
+
+    def _position(self, choice: Sequence[int]) -> int:
         at = int(self.positions(np.asarray([choice], np.int64))[0])
         if at < 0:
             raise KeyError(tuple(choice))
-        return float(self.latencies[at]), self.statuses[at]
+        return at
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A task with its recorded space; `target` is the device with a name of its own, whose records stand apart."""
+    """A task with its recorded space; `target` is the device with a name of its own, whose records stand apart.
+
+    `sizes` are those at which a program of ranges was measured, by name, each with its weight.
+    """
 
     workload: str
     params: dict[str, int | str]
@@ -133,6 +148,7 @@ class Recording:
     untuned_us: float
     roof: Roof
     sketches: tuple[RecordedSketch, ...]
+    sizes: tuple[tuple[dict[str, int], float], ...] = ()
 
     @cached_property
     def work(self) -> Workload:
@@ -199,6 +215,7 @@ def save(recording: Recording, path: Path) -> None:
             f"status.{number}": np.asarray([names.index(s) for s in sketch.statuses], np.uint8),
             f"levels.{number}": np.concatenate(levels) if levels else np.zeros(0, np.float32),
             f"codes.{number}": codes,
+            **({f"at.{number}": sketch.times.astype(np.float32)} if recording.sizes else {}),
         }
         decisions = [{"name": d.name, "kind": d.kind, "labels": list(d.labels)} for d in sketch.decisions]
         described.append(
@@ -206,9 +223,11 @@ def save(recording: Recording, path: Path) -> None:
              "levels": [len(level) for level in levels]}
         )  # fmt: skip
     about = {
-        "format": FORMAT, "workload": recording.workload, "params": recording.params, "dtype": recording.dtype,
+        "format": FORMAT_OF_RANGES if recording.sizes else FORMAT, "workload": recording.workload,
+        "params": recording.params, "dtype": recording.dtype,
         "interface": recording.interface, "target": recording.target.to_json(), "untuned_us": recording.untuned_us,
         "roof": [recording.roof.peak_gflops, recording.roof.bandwidth], "sketches": described,
+        **({"sizes": recording.sizes} if recording.sizes else {}),
     }  # fmt: skip
     arrays["about"] = np.frombuffer(json.dumps(about, allow_nan=False).encode(), np.uint8)
     partial = path.with_name(path.name + ".new")
@@ -232,22 +251,30 @@ def load(path: Path) -> Recording:
             if raw.nbytes > LARGEST:
                 raise ValueError("its description is too large")
             about = json.loads(raw.tobytes())
-            if about["format"] != FORMAT:
-                raise ValueError(f"its format is {about['format']}, and this stridesmith reads {FORMAT}")
+            if about["format"] not in (FORMAT, FORMAT_OF_RANGES):
+                raise ValueError(f"its format is {about['format']}, and this stridesmith reads {FORMAT_OF_RANGES}")
+            sizes = tuple(
+                ({str(name): int(value) for name, value in values.items()}, float(weight))
+                for values, weight in about.get("sizes", ())
+            )
             digest = hashlib.sha256(raw.tobytes()).hexdigest()[:8]
             target = Target.from_json(about["target"])
             target = replace(target, name=f"{target.name.partition(RECORDED_DEVICE)[0]}{RECORDED_DEVICE}{digest})")
-            sketches = tuple(_sketch(file, number, found, target) for number, found in enumerate(about["sketches"]))
+            sketches = tuple(
+                _sketch(file, number, found, target, len(sizes)) for number, found in enumerate(about["sketches"])
+            )
             peak, bandwidth = map(float, about["roof"])
             return Recording(
                 str(about["workload"]), dict(about["params"]), str(about["dtype"]), dict(about["interface"]), target,
-                float(about["untuned_us"]), Roof(peak, bandwidth), sketches,
+                float(about["untuned_us"]), Roof(peak, bandwidth), sketches, sizes,
             )  # fmt: skip
     except DAMAGE as error:
         raise UsageError(f"{path} is no recorded space: {str(error)[:200] or type(error).__name__}") from None
 
 
-def _sketch(file: Mapping[str, NDArray[Any]], number: int, about: Mapping[str, Any], target: Target) -> RecordedSketch:
+def _sketch(
+    file: Mapping[str, NDArray[Any]], number: int, about: Mapping[str, Any], target: Target, sizes: int
+) -> RecordedSketch:
     decisions = tuple(
         Decision(str(d["name"]), str(d["kind"]), tuple(map(str, d["labels"])), tuple(range(len(d["labels"]))))
         for d in about["decisions"]
@@ -257,8 +284,12 @@ def _sketch(file: Mapping[str, NDArray[Any]], number: int, about: Mapping[str, A
     status = file[f"status.{number}"]
     codes, levels = file[f"codes.{number}"], file[f"levels.{number}"].astype(np.float32)
     features, counts = tuple(map(str, about["features"])), [int(n) for n in about["levels"]]
-    shapes = (rows.shape, latencies.shape, status.shape, codes.shape, sum(counts))
-    wanted = ((len(rows), len(decisions)), (len(rows),), (len(rows),), (len(features), len(rows)), len(levels))
+    times = file[f"at.{number}"].astype(np.float64) if sizes else np.zeros((len(rows), 0))
+    shapes = (rows.shape, latencies.shape, status.shape, codes.shape, sum(counts), times.shape)
+    wanted = (
+        (len(rows), len(decisions)), (len(rows),), (len(rows),), (len(features), len(rows)), len(levels),
+        (len(rows), sizes),
+    )  # fmt: skip
     if shapes != wanted or not 0 < len(rows) <= LARGEST or len(counts) != len(features):
         raise ValueError(f"its sketch {number} has arrays that do not fit together")
     if (rows < 0).any() or any((rows[:, d] >= len(item)).any() for d, item in enumerate(decisions)):
@@ -267,9 +298,11 @@ def _sketch(file: Mapping[str, NDArray[Any]], number: int, about: Mapping[str, A
     table = np.stack([levels[start + code] for start, code in zip(starts, codes, strict=True)], axis=1)
     names = [str(name) for name in about["statuses"]]
     statuses = tuple(names[n] for n in status)
-    if any((text == OK) != bool(np.isfinite(us) and us > 0) for text, us in zip(statuses, latencies, strict=True)):
+    good = np.isfinite(latencies) & (latencies > 0) & (np.isfinite(times) & (times > 0)).all(axis=1)
+    if any((text == OK) != bool(held) for text, held in zip(statuses, good, strict=True)):
         raise ValueError(f"its sketch {number} has a latency where its status says otherwise")
     return RecordedSketch(
         str(about["name"]), None, target, (),  # type: ignore[arg-type]  # nothing is scheduled
         recorded=decisions, rows=rows, latencies=latencies, statuses=statuses, features=features, table=table,
+        times=times,
     )  # fmt: skip

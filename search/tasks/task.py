@@ -101,6 +101,14 @@ class Task:
         """Whether a recorded space stands for the device."""
         return RECORDED_DEVICE in self.target.name
 
+    def recorded(self) -> dict[str, Any]:
+        """The fields of a record that say what it is of."""
+        work = self.work
+        return {
+            "script": self.script, "workload": work.name, "params": dict(work.params or work.shape),
+            "dtype": work.dtype, "interface": self.interface, "target": self.target.to_json(),
+        }  # fmt: skip
+
     def identity(self) -> dict[str, Any]:
         """The fields that name this task in every JSON event."""
         return {

@@ -4,7 +4,7 @@ A schedule that was fast elsewhere often is here, and sometimes is not; a record
 device.  So only its trace is taken, from the likest device first: the same model (with other threads or another
 instruction set), then the same instruction set, then any of the kind.  What becomes of it is a record of this device,
 whose `versions` name the one that it comes from as `origin`; what has such a record is not tried again, unless it
-failed for a reason outside of it.
+failed for a reason outside of it.  A record of ranges, also of this device, is such an origin for each of their shapes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..records.status import TOO_LATE, tells_nothing
 from ..tasks.interface import breach
 from ..workers.protocol import Build, Built, Failed, Measure, Measured
 from . import events
+from .family import of_ranges
 
 if TYPE_CHECKING:
     from ...backends.artifact import Argument
@@ -35,7 +36,9 @@ Found = tuple[Built, float]
 
 
 def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[Found]:
-    """Measure the best schedules of other devices, at most `most`; return the valid ones with their microseconds.
+    """Measure the best schedules of other devices, and of ranges that hold the shape, at most `most`.
+
+    Returns the valid ones with their microseconds.
 
     `job` makes the measurement of a kernel.  A database that does not answer has none.
     """
@@ -44,15 +47,20 @@ def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[
         return []  # which knows its own candidates alone
     try:
         found = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)
+        traces = {record.id: record.trace for record in found}
+        for record, steps in of_ranges(database, task):
+            found.insert(0, record)
+            traces[record.id] = steps
         chosen = untried(task, database, found)[:most]
     except (TemporaryError, StorageError) as error:
         run.note(f"schedules of other devices are not tried: {error}")
         return []
     if not chosen:
         return []
-    run.send(events.Phase(phase=f"trying {len(chosen)} schedules of other devices"))
+    run.send(events.Phase(phase=f"trying {len(chosen)} schedules of other devices, and of ranges"))
     builds = [
-        Build(script=task.script, target=task.target, trace=record.trace, deadline=BUILD_SECONDS) for record in chosen
+        Build(script=task.script, target=task.target, trace=traces[record.id], deadline=BUILD_SECONDS)
+        for record in chosen
     ]
     replies = [in_interface(task, reply) for reply in run.executor.build(builds)]
     built = [(record, reply) for record, reply in zip(chosen, replies, strict=True) if isinstance(reply, Built)]
@@ -60,7 +68,7 @@ def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[
     good: list[Found] = []
     for record, reply in zip(chosen, replies, strict=True):
         outcome = reply if isinstance(reply, Failed) else next(measured)
-        here = run.record(record.trace, sketch="elsewhere")
+        here = run.record(traces[record.id], sketch="elsewhere")
         here = here.changed(versions={**here.versions, ORIGIN: record.id})
         if isinstance(outcome, Measured):
             here = here.measured(outcome.samples, outcome.max_abs_error, "trial")

@@ -382,7 +382,7 @@ class Loop:
         run, task = self.run, self.run.task
         # About what a call of the program takes as it was written, by one work-item or thread.
         operations, moves = ONE_ITEM if task.target.warp > 1 else ONE_THREAD
-        elements = max(prod(buffer.shape) for buffer in task.work.func.buffers)
+        elements = max((prod(buffer.shape) for buffer in task.work.func.buffers if buffer.is_fixed), default=0)
         seconds, limit = task.work.flops / operations + elements / moves, run.settings.seconds
         if task.target.warp > 1 and seconds > LONGEST_BASELINE:
             run.note(f"the untuned program is a single work-item here, which would take some {seconds:.2g} s: left out")

@@ -16,10 +16,11 @@ What a search finds is one record: its samples are geometric means over the size
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,28 +35,28 @@ from ..candidates.general import BOUNDARIES, LEAST, general
 from ..records.record import Record
 from ..records.status import FAILURES, OK, TOO_LATE, failure_kind
 from ..tasks.task import performance
-from ..workers.protocol import Build, Built, Compiled, Failed, Job, Measured
+from ..workers.protocol import Build, Built, Compiled, Failed, Measured
 from . import events
-from .at_sizes import Do, R, Sizes, Turns, at_point
+from .at_sizes import OFTEN, Sizes, Turns, at_point, through
 from .clock import Clock
 from .events import Emit
+from .family import known_inside
 from .run import fastest, versions
 from .settings import TuneSettings, resolve
-from .sizes import Point
+from .sizes import Point, told
 from .tuner import tune as tune_one_shape
-from .variants import Box, Leaf, chosen
+from .variants import Box, Leaf, chosen, ends_of
 
 if TYPE_CHECKING:
     from ...ir.target import Target
     from ...space.design.space import Space
     from ..workers.executor import Executor
 
-ANCHORS, FEW_ANCHORS, SHORT = 3, 2, 30.0  # searches of one shape, fewer in a run of fewer seconds
 TAKEN = 3  # of the fastest schedules of each anchor
-OFTEN = 0.2  # the share of all draws from which on a size is an anchor, with a schedule of its own
 SEARCH_SHARE, GENERAL_SHARE = 0.55, 0.7  # of the seconds of a run, after which searches and proofs are to be over
 RACE_SECONDS, RACE_SHARE = 0.5, 0.1  # of the turns at one size, at most that share of a run at all sizes
-END_SHARE, LEAST_RACE = 0.3, 0.02  # of the time left after the proofs, for what won; seconds of its turns at one size
+BUILT_SHARE = 0.55  # of the time left after the searches, for proofs and builds, beside each other
+END_SHARE, LEAST_RACE = 0.3, 0.02  # of the time left after these, for what won; seconds of its turns at one size
 
 UNMEASURED = 100.0  # times the slowest schedule at a size, for the program as it is written where others run
 
@@ -81,7 +82,7 @@ class _Entry:
         """A trace of a program that takes all sizes, or of one of the point."""
         if self.point is not None or self.box is whole:
             return self.steps
-        return [["specialize", {"cases": [[_ends(self.box, whole), self.steps], [{}, []]]}]]
+        return [["specialize", {"cases": [[ends_of(self.box, whole), self.steps], [{}, []]]}]]
 
 
 def tune(
@@ -91,8 +92,7 @@ def tune(
 ) -> Record:
     """Search for a fast kernel of one shape (see `tuner.tune`), or for one of all shapes that a program takes.
 
-    Raises the errors of the exit codes; UsageError for what a search of ranges is not: on a recorded device, for free
-    layouts, of an unbounded range.
+    Raises the errors of the exit codes; UsageError for free layouts, and for a range without an end.
     """
     task = resolve(settings)
     if not task.work.func.stated:
@@ -100,12 +100,19 @@ def tune(
             raise UsageError(f"--likely is about ranges, and {task.work} has one shape")
         return tune_one_shape(settings, emit, generate=generate)
     if task.is_recorded:
-        raise UsageError(f"{task.work} has ranges, and {task.target.name} has recorded what one shape takes")
-    if free := [name for name, who in task.interface.items() if who == "free"]:
+        from .ranged_recorded import tune as tune_recorded
+
+        return tune_recorded(settings, emit)
+    check_settings(settings)
+    return _Search(settings, Sizes.of(task, settings.likely), emit, generate).run()
+
+
+def check_settings(settings: TuneSettings) -> None:
+    """Refuse what a search for ranges does not take.  Raises UsageError."""
+    if free := [name for name, who in resolve(settings).interface.items() if who == "free"]:
         raise UsageError(f"`{free[0]}` is free, but kernels of many shapes take it as it is, fixed or constant")
     if settings.stop_at is not None or settings.pins or settings.trace is not None:
         raise UsageError("a search for ranges takes neither --stop-at nor --pin nor --trace")
-    return _Search(settings, Sizes.of(task, settings.likely), emit, generate).run()
 
 
 class _Search:
@@ -124,6 +131,7 @@ class _Search:
         limit = settings.seconds
         seconds = RACE_SECONDS if limit is None else min(RACE_SECONDS, RACE_SHARE * limit / len(self.points))
         self.turns = Turns(settings.seed, seconds)
+        self.kernels: dict[str, Compiled] = {}
 
     def send(self, event: events.Event) -> None:
         if self.emit is not None:
@@ -137,16 +145,27 @@ class _Search:
         from ..records.database import Database
 
         settings = self.settings
-        self.note("measured at " + "; ".join(map(str, self.points)))
+        with contextlib.closing(Database(settings.db)) as database:
+            self.send(events.Start(
+                **self.task.identity(), flops=0, limit_trials=settings.trial_limit, limit_seconds=settings.seconds,
+                stop_at=None, sampler=settings.sampler, seed=settings.seed, db=database.name,
+            ))  # fmt: skip
+        self.note("measured at " + "; ".join(map(self.sizes.told, self.points)))
         self.clock.enter("other")  # where no search counts its own
-        entries = self._entries(self._searched())
-        if not entries:
-            raise NoSchedule(f"no schedule of {self.task.work}: none of one shape was proven for all of them")
+        searched, entries = self._searched(), list[_Entry]()
+        found_before = self._known([point for point, _ in searched])
+
+        def proven() -> Iterator[tuple[list[Any], Point | None]]:  # while those before are built
+            for entry in self._entries([*found_before, *searched]):
+                entries.append(entry)
+                yield entry.trace(self.sizes.ranges), entry.point
+
         with contextlib.closing(self._executor()) as executor, contextlib.closing(Database(settings.db)) as database:
-            executor.until = self.clock.deadline(1 - END_SHARE)
             before = database.best(self.task.script, self.task.target, self.task.interface) if settings.resume else None
+            executor.until = self.clock.deadline(BUILT_SHARE)
+            kernels = self._built(executor, proven())
+            executor.until = self.clock.deadline(1 - END_SHARE)
             self.send(events.Phase(phase=f"racing {len(entries)} schedules at {len(self.points)} sizes"))
-            kernels = self._built(executor, [(e.trace(self.sizes.ranges), e.point) for e in entries])
             times = self._times(executor, entries, kernels)
             found = [self._chosen(entries, times), *([before.trace] if before is not None and before.trace else [])]
             executor.until = None  # what was found is verified, however long that takes
@@ -165,27 +184,15 @@ class _Search:
 
     # ---------------------------------------------------------------- schedules
 
-    def _anchors(self) -> list[Point]:
-        """The sizes at which there is a search: the likely ones, and some from small to large."""
-        most = FEW_ANCHORS if (self.settings.seconds or math.inf) < SHORT else ANCHORS
-        likely = sorted((p for p in self.points if p.weight >= OFTEN), key=lambda p: -p.weight)[:most]
-        rest = sorted((p for p in self.points if p not in likely), key=self._work)
-        count = min(len(rest), max(most - len(likely), 1))
-        return [*likely, *(rest[(2 * k + 1) * len(rest) // (2 * count)] for k in range(count))]
-
-    def _work(self, point: Point) -> float:
-        """How much there is to do at a size: operations, or elements of arguments where these are none."""
-        work = self.task.work.at(point.values)
-        return work.flops or sum(math.prod(b.shape) for b in work.func.buffers)
-
     def _searched(self) -> list[tuple[Point, list[Record]]]:
         """The fastest records of the searches at the anchors, the best first."""
         from ..records.database import Database
 
-        anchors, settings, found = self._anchors(), self.settings, list[tuple[Point, list[Record]]]()
+        settings, found = self.settings, list[tuple[Point, list[Record]]]()
+        anchors = self.sizes.anchors(settings.seconds)
         for number, point in enumerate(anchors):
             work, left = self.task.work.at(point.values), len(anchors) - number
-            self.send(events.Phase(phase=f"searching at {point}"))
+            self.send(events.Phase(phase=f"searching at {self.sizes.told(point)}"))
             program: dict[str, Any] = {"workload": None, "params": {}, "script": work.script, "script_name": None}
             if work.params:
                 program = {"params": dict(work.shape)}
@@ -198,7 +205,7 @@ class _Search:
             try:
                 tune_one_shape(asked, partial(self._told, failed), generate=self.generate)
             except NoSchedule as error:
-                self.note(f"{point}: {error}")
+                self.note(f"{self.sizes.told(point)}: {error}")
                 continue
             finally:
                 self.failed.update(failed)
@@ -206,6 +213,21 @@ class _Search:
             with contextlib.closing(Database(settings.db)) as database:
                 records = database.top(task.script, task.target, task.interface, TAKEN + 2)
             found.append((point, fastest((r for r in records if r.verified), TAKEN)))
+        return found
+
+    def _known(self, anchors: Sequence[Point]) -> list[tuple[Point, list[Record]]]:
+        """The best records that the database has of other shapes than the anchors, inside of the ranges."""
+        from ..records.database import Database
+
+        if not self.settings.resume:
+            return []
+        with contextlib.closing(Database(self.settings.db)) as database:
+            found = known_inside(database, self.sizes)
+        given = [dict(point.values) for point in anchors]
+        found = [(point, records) for point, records in found if dict(point.values) not in given]
+        if found:
+            shown = "; ".join(self.sizes.told(point) for point, _ in found)
+            self.note(f"the best schedules that are stored of other sizes take part: {shown}")
         return found
 
     def _told(self, failed: Counter[str], event: dict[str, Any]) -> None:
@@ -224,43 +246,43 @@ class _Search:
         if self.emit is not None and event["event"] not in ("start", "done"):
             self.emit(event)
 
-    def _entries(self, found: Sequence[tuple[Point, Sequence[Record]]]) -> list[_Entry]:
+    def _entries(self, found: Sequence[tuple[Point, Sequence[Record]]]) -> Iterator[_Entry]:
         """The schedules of the searches for all sizes, the best of each anchor first, as far as there is time."""
         from ...space.errors import ScheduleError
 
         self.send(events.Phase(phase="proving schedules for all sizes"))
-        func, entries, seen, refused = self.task.work.func, list[_Entry](), set[PrimFunc](), list[str]()
+        func, seen, refused, has_all = self.task.work.func, set[PrimFunc](), list[str](), False
         until = None if self.settings.seconds is None else GENERAL_SHARE * self.settings.seconds
         ranked = [(rank, point, record) for point, records in found for rank, record in enumerate(records)]
         order = [(rank + number, rank, boundary, point, record) for rank, point, record in ranked
                  for number, boundary in enumerate(BOUNDARIES if rank == 0 else BOUNDARIES[:1])]  # fmt: skip
         for _, rank, boundary, point, record in sorted(order, key=lambda item: item[0]):
-            if until is not None and entries and self.clock.seconds > until:
+            if until is not None and seen and self.clock.seconds > until:
                 self.note("the time for proofs was over before all schedules had been proven for all sizes")
                 break
             own, of = fixed(func, {v: point.values[v.name] for v in func.integers}), f"record {record.id}, {boundary}"
             trace = record.trace or []
             if rank == 0 and boundary == BOUNDARIES[0] and point.weight >= OFTEN:
                 single = {name: Range(value, value) for name, value in point.values.items()}
-                entries.append(_Entry(trace, _program(own, trace), of, single, point))
+                yield _Entry(trace, _program(own, trace), of, single, point)
             boxes = [self.sizes.ranges, *self._smaller(point)]
             for box in boxes:
                 try:
                     given = func if box is boxes[0] else within(func, {n: list(r.ends) for n, r in box.items()})
                     schedule = general(trace, own, given, self.task.target, boundary)
                 except ScheduleError as error:
-                    refused += [f"{point}, {of}: {error}"] * (box is boxes[0])
+                    refused += [f"{self.sizes.told(point)}, {of}: {error}"] * (box is boxes[0])
                     continue
                 if schedule.func not in seen:
                     seen.add(schedule.func)
-                    entries.append(_Entry(schedule.trace.to_json(), schedule.func, of, box))
+                    has_all |= box is boxes[0]
+                    yield _Entry(schedule.trace.to_json(), schedule.func, of, box)
                 break
         if refused:
             self.note(f"{len(refused)} of {len(order)} schedules are refused for all sizes; the first one at "
                       f"{refused[0]}")  # fmt: skip
-        if not any(entry.box is self.sizes.ranges for entry in entries):
-            entries.append(_Entry([], func, "the program as it is written", self.sizes.ranges))
-        return entries
+        if not has_all:
+            yield _Entry([], func, "the program as it is written", self.sizes.ranges)
 
     def _smaller(self, point: Point) -> Iterator[Box]:
         """The ranges without the small numbers of one size, as far as the point is inside."""
@@ -272,18 +294,29 @@ class _Search:
 
     # ---------------------------------------------------------------- times
 
-    def _built(self, executor: Executor, what: Sequence[tuple[list[Any], Point | None]]) -> list[Compiled | None]:
-        """The kernels of traces, of all shapes or of one; None for one that is not built."""
-        jobs = [
-            Build(script=self.task.script if point is None else self.task.work.at(point.values).script,
-                  target=self.task.target, trace=trace)
-            for trace, point in what
-        ]  # fmt: skip
-        replies = executor.build(jobs)
-        for reply in replies:
-            if isinstance(reply, Failed):
+    def _built(self, executor: Executor, what: Iterable[tuple[list[Any], Point | None]]) -> list[Compiled | None]:
+        """The kernels of traces, of all shapes or of one, each built once; None for one that is not built."""
+        keys, asked = list[str](), list[str]()
+
+        def jobs() -> Iterator[Build]:
+            for trace, point in what:
+                keys.append(json.dumps([trace, None if point is None else dict(point.values)]))
+                if keys[-1] not in self.kernels:
+                    asked.append(keys[-1])
+                    script = self.task.script if point is None else self.task.work.at(point.values).script
+                    yield Build(script=script, target=self.task.target, trace=trace)
+
+        late = 0
+        for key, reply in zip(asked, executor.build(jobs()), strict=True):
+            if isinstance(reply, Built):
+                self.kernels[key] = reply.kernel
+            elif reply.status == TOO_LATE:
+                late += 1
+            else:
                 self.note(f"a schedule that was proven for all sizes is not built: {reply.status}: {reply.message}")
-        return [reply.kernel if isinstance(reply, Built) else None for reply in replies]
+        if late:
+            self.note(f"the time was over before {late} of {len(asked)} schedules for all sizes had been built")
+        return [self.kernels.get(key) for key in keys]
 
     def _times(
         self, executor: Executor, entries: Sequence[_Entry], kernels: Sequence[Compiled | None]
@@ -301,12 +334,14 @@ class _Search:
                 kernel, entry = kernels[number], entries[number]
                 assert kernel is not None
                 racing[number] = kernel if entry.point is not None else at_point(kernel, entry.func, point)
-            results = self.sizes.raced(_through(executor), list(racing.values()), point, self.turns)
+            results = self.sizes.raced(through(executor), list(racing.values()), point, self.turns)
             for number, result in zip(racing, results, strict=True):
                 if isinstance(result, Measured):
                     times[number][point] = statistics.median(result.samples)
                 elif result.status != TOO_LATE:  # of which one sentence tells for all sizes
-                    self.note(f"{entries[number].of} fails at {point}: {result.status}: {result.message}")
+                    self.note(
+                        f"{entries[number].of} fails at {self.sizes.told(point)}: {result.status}: {result.message}"
+                    )
             slowest = max((times[number].get(point, 0.0) for number in racing), default=0.0) or 1.0
             for number in set(inside) - set(racing):
                 times[number][point] = UNMEASURED * slowest
@@ -335,7 +370,7 @@ class _Search:
         if not best:
             return None
         self.note("; ".join(
-            f"{_told(leaf.box, self.task.work.sizes)}: the schedule of {entries[leaf.choice].of}"
+            f"{told(leaf.box, self.task.work.sizes)}: the schedule of {entries[leaf.choice].of}"
             for leaf in best
         ))  # fmt: skip
         if len(best) == 1:
@@ -343,7 +378,7 @@ class _Search:
         whole = self.sizes.ranges
         rest = max((leaf for leaf in best if entries[leaf.choice].box is whole), key=lambda leaf: len(leaf.points),
                    default=None)  # fmt: skip
-        cases = [[_ends(leaf.box, whole), entries[leaf.choice].steps] for leaf in best if leaf is not rest]
+        cases = [[ends_of(leaf.box, whole), entries[leaf.choice].steps] for leaf in best if leaf is not rest]
         trace = [["specialize", {"cases": [*cases, [{}, [] if rest is None else entries[rest.choice].steps]]}]]
         try:
             _program(self.task.work.func, trace)
@@ -363,12 +398,12 @@ class _Search:
         right: list[tuple[list[Any], Compiled, PrimFunc]] = []
         for trace, kernel in zip(traces, kernels, strict=True):
             func = _program(self.task.work.func, trace)
-            wrong = kernel and self.sizes.wrong(_through(executor), kernel, func, self.settings.seed + 1)
+            wrong = kernel and self.sizes.wrong(through(executor), kernel, func, self.settings.seed + 1)
             if wrong:
                 self.note(f"a kernel for all sizes does not hold {wrong.message} ({wrong.status})")
             elif kernel is not None:
                 right.append((trace, kernel, func))
-        results = self.sizes.samples(_through(executor), [(kernel, func) for _, kernel, func in right], self.turns)
+        results = self.sizes.samples(through(executor), [(kernel, func) for _, kernel, func in right], self.turns)
         held = [(result, trace) for result, (trace, _, _) in zip(results, right, strict=True)
                 if isinstance(result, Measured)]  # fmt: skip
         if not held:
@@ -377,8 +412,7 @@ class _Search:
         best, trace = min(held, key=lambda item: statistics.median(item[0].samples))
         task = self.task
         record = Record(
-            script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
-            interface=task.interface, target=task.target.to_json(), trace=trace, sketch="ranges",
+            **task.recorded(), trace=trace, sketch="ranges",
             seed=self.settings.seed, versions={**versions(task), **self.sizes.versions}, status="infrastructure",
         )  # fmt: skip
         if before is not None and trace == before.trace:
@@ -410,24 +444,8 @@ def _fastest(numbers: Sequence[int], times: Mapping[int, Mapping[Point, float]],
     return min(numbers, key=cost)
 
 
-def _ends(box: Box, whole: Box) -> dict[str, list[int]]:
-    """The ranges of a case: those that are not whole."""
-    return {name: [own.low, own.high] for name, own in box.items() if own != whole[name]}
-
-
-def _through(executor: Executor) -> Do:
-    def do(job: Job[R], /) -> R | Failed:
-        return executor.measure([job])[0]
-
-    return do
-
-
 def _program(func: PrimFunc, trace: list[Any] | None) -> PrimFunc:
     """The program with a trace applied."""
     from ...space.schedule import Trace
 
     return Trace.from_json(trace or []).replay(func).func
-
-
-def _told(box: Mapping[str, Range], names: Mapping[str, str]) -> str:
-    return ", ".join(f"{names.get(name, name)}={numbers}" for name, numbers in box.items())

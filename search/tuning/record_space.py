@@ -4,6 +4,9 @@ A design space has more candidates than can be measured, so part of it is chosen
 as many alternatives of its decisions as make about `size` different programs, all of which are measured.  The part is a
 space of its own, in which a change of one decision mostly leads to another recorded candidate.
 
+Of a program whose extents are ranges it is the space of its size in the middle, of which each schedule is taken over to
+all sizes with each of the boundaries (`candidates.general`), a decision more, and measured at those that are drawn.
+
 What is measured goes line by line into ``FILE.part``, from which a later call goes on; the last one writes FILE.
 """
 
@@ -12,7 +15,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,9 @@ from numpy.typing import NDArray
 
 from ...errors import NoSchedule, StorageError, UsageError
 from ...figures import latency
+from ...space.design.decision import Decision
+from ...space.errors import ScheduleError
+from ..candidates.general import BOUNDARIES, general
 from ..candidates.search_space import SearchSpace
 from ..records.status import KINDS
 from ..tasks.recording import OK, RecordedSketch, Recording, save
@@ -38,12 +44,15 @@ from ..workers.protocol import (
     Reply,
     Roofed,
 )
+from .at_sizes import Sizes, Turns, at_point, through
+from .sizes import Likely
 
 if TYPE_CHECKING:
     from ...cost_model.features import FeatureMap
     from ...space.design.space import Space
     from ..workers.executor import Executor
 
+FREE = "free"  # the decision how the last tile of an unknown extent is cut
 CHUNK = 64  # candidates that are built before they are measured
 REPEAT_MS = 20.0  # of samples of each candidate, a choice
 LARGEST = 1 << 16  # combinations of alternatives that are looked at for one sketch
@@ -56,20 +65,31 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Part:
-    """Candidates of sketch number `sketch`: `rows` (N, D) of alternatives, each another program."""
+    """Candidates of sketch number `sketch`: `rows` (N, D) of alternatives, each another program.
+
+    `features` (N, F) are theirs, by the names of all `columns`; `decisions` are those of the sketch, with another one
+    where the program has ranges.
+    """
 
     sketch: int
     rows: NDArray[np.int64]
+    features: NDArray[np.float32]
+    columns: tuple[str, ...]
+    decisions: tuple[Decision, ...]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which part of a space is recorded: about `size` candidates of so many `sketches`, with these pins."""
+    """Which part of a space is recorded: about `size` candidates of so many `sketches`, with these pins.
+
+    `likely` are numbers of ranges, as in tuning.
+    """
 
     size: int
     sketches: int = 2
     seed: int = 0
     pins: Mapping[str, str] = field(default_factory=dict)
+    likely: Likely = field(default_factory=dict)
 
 
 def choose(space: Space, features: FeatureMap, wanted: Wanted) -> list[Part]:
@@ -81,8 +101,25 @@ def choose(space: Space, features: FeatureMap, wanted: Wanted) -> list[Part]:
     rng = np.random.default_rng([wanted.seed, 11])
     numbers = sorted(rng.permutation(search_space.open)[: wanted.sketches].tolist())
     each = -(-wanted.size // len(numbers))
-    parts = [Part(n, _sublattice(search_space, features, n, each, rng)) for n in numbers]
-    return [part for part in parts if len(part.rows)]
+    found = [(n, _sublattice(search_space, features, n, each, rng)) for n in numbers]
+    return [
+        Part(n, rows, features.matrix(n, rows), tuple(features.columns), space.sketches[n].decisions)
+        for n, rows in found
+        if len(rows)
+    ]
+
+
+def with_boundaries(part: Part, sketch: str) -> Part:
+    """Candidates for all sizes: each with each of the boundaries, as the last decision and as features."""
+    rows = np.repeat(part.rows, len(BOUNDARIES), axis=0)
+    chosen = np.tile(np.arange(len(BOUNDARIES)), len(part.rows))
+    features = np.repeat(part.features, len(BOUNDARIES), axis=0)
+    one_of = (chosen[:, None] == np.arange(len(BOUNDARIES))).astype(np.float32)
+    boundary = Decision(f"{sketch}/{FREE}", "boundary", BOUNDARIES, tuple(range(len(BOUNDARIES))))
+    return Part(
+        part.sketch, np.concatenate([rows, chosen[:, None]], axis=1), np.concatenate([features, one_of], axis=1),
+        (*part.columns, *(f"{FREE}:{name}" for name in BOUNDARIES)), (*part.decisions, boundary),
+    )  # fmt: skip
 
 
 def _sublattice(
@@ -122,6 +159,7 @@ class Progress:
     path: Path
     about: dict[str, Any]
     results: dict[int, list[tuple[float, str]]] = field(default_factory=dict)
+    at_sizes: dict[int, list[tuple[float, ...]]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
     control: int | None = None
     untuned_us: float | None = None
@@ -149,15 +187,19 @@ class Progress:
                 f"remove it, or give another file"
             )
 
-    def add(self, number: int, us: float | None, status: str, code: str = "") -> None:
-        """Keep a measurement of a candidate; -1 is the untuned program."""
-        line = {"n": number, "us": us, "status": status, "code": code}
+    def add(self, number: int, us: float | None, status: str, code: str = "", at: Sequence[float] = ()) -> None:
+        """Keep a measurement of a candidate, of ranges with what it took `at` each size; -1 is the untuned program."""
+        line = {"n": number, "us": us, "status": status, "code": code, **({"at": list(at)} if at else {})}
         self._append(line)
         self._take(line)
 
     def us(self, number: int) -> float:
         """The latency of a candidate: the median of its measurements."""
         return statistics.median(us for us, _ in self.results[number])
+
+    def times(self, number: int) -> tuple[float, ...]:
+        """What a candidate of ranges took at each size: the medians of its measurements."""
+        return tuple(map(statistics.median, zip(*self.at_sizes.get(number, ()), strict=True)))
 
     def valid(self) -> list[int]:
         """Candidates that hold, fastest first."""
@@ -166,6 +208,7 @@ class Progress:
 
     def _take(self, line: Mapping[str, Any]) -> None:
         number, us = int(line["n"]), float("nan") if line["us"] is None else float(line["us"])
+        self.at_sizes.setdefault(number, []).extend([tuple(map(float, line["at"]))] if "at" in line else [])
         if number < 0:
             self.untuned_us = us
             return
@@ -184,10 +227,16 @@ class Progress:
 
 
 class Recorder:
-    """Measures the candidates of some parts of a task's space, for at most `seconds` in this call."""
+    """Measures the candidates of some parts of a task's space, for at most `seconds` in this call.
 
-    def __init__(self, task: Task, space: Space, parts: list[Part], progress: Progress, executor: Executor) -> None:
-        self.task, self.space, self.progress, self.executor = task, space, progress, executor
+    Those of a program of ranges are measured at `sizes`, of which the space is that of the one in the `middle`.
+    """
+
+    def __init__(
+        self, task: Task, space: Space, parts: list[Part], progress: Progress, executor: Executor,
+        sizes: Sizes | None = None,
+    ) -> None:  # fmt: skip
+        self.task, self.space, self.progress, self.executor, self.sizes = task, space, progress, executor, sizes
         self.candidates = [(part.sketch, tuple(row)) for part in parts for row in part.rows.tolist()]
         self._control: tuple[int, Control] | None = None
 
@@ -222,6 +271,11 @@ class Recorder:
         return Build(script=self.task.script, target=self.task.target, choice=chosen)
 
     def _measure(self, numbers: list[int]) -> None:
+        """Build and measure candidates, those with the same code once."""
+        if self.sizes is not None:
+            for number in numbers:
+                self._measure_at(self.sizes, number)
+            return
         progress, control = self.progress, self.progress.control
         wanted = numbers if control is None or (self._control and self._control[0] == control) else [*numbers, control]
         replies = dict(zip(wanted, self.executor.build([self._job(n) for n in wanted]), strict=True))
@@ -253,6 +307,39 @@ class Recorder:
 
         self.executor.measure(jobs, done)
 
+    def _measure_at(self, sizes: Sizes, number: int) -> None:
+        """Take the schedule of one size over to all, and measure it at each that was drawn."""
+        (sketch, choice), progress = self.candidates[number], self.progress
+        *own, boundary = choice
+        one, func = self.space.func, self.task.work.func
+        try:
+            trace = self.space.sketches[sketch].schedule(tuple(own)).trace.to_json()
+            made = general(trace, one, func, self.task.target, BOUNDARIES[boundary])
+        except ScheduleError:
+            progress.add(number, None, "refused")
+            return
+        job = Build(script=self.task.script, target=self.task.target, trace=made.trace.to_json())
+        (built,) = self.executor.build([job])
+        if isinstance(built, Failed):
+            self._fail(number, built)
+            return
+        if (same := progress.codes.get(built.code_hash)) is not None and number not in progress.results:
+            us, status = progress.results[same][0]
+            at = progress.at_sizes[same][0] if status == OK else ()
+            progress.add(number, us if status == OK else None, status, at=at)
+            return
+        jobs = [
+            Measure(kernel=at_point(built.kernel, made.func, point), work=sizes.at(point).name, seed=0,
+                    called=self.task.called, repeat_ms=REPEAT_MS)
+            for point in sizes.points
+        ]  # fmt: skip
+        replies = self.executor.measure(jobs)
+        if failed := [reply for reply in replies if isinstance(reply, Failed)]:
+            self._fail(number, failed[0], built.code_hash)
+            return
+        found = [statistics.median(reply.samples) * 1e6 for reply in replies if isinstance(reply, Measured)]
+        progress.add(number, sizes.mean(found), OK, built.code_hash, found)
+
     def _fail(self, number: int, reply: Failed, code: str = "") -> None:
         """Keep a failure that is the candidate's own; another one leaves the candidate for the next call."""
         if KINDS[reply.kind].teaches:
@@ -261,7 +348,10 @@ class Recorder:
     def _measure_untuned(self) -> None:
         built = self.executor.build([Build(script=self.task.script, target=self.task.target)])[0]
         reply: Reply = built
-        if isinstance(built, Built):
+        if isinstance(built, Built) and self.sizes is not None:
+            entry, turns = (built.kernel, self.task.work.func), Turns(0, REPEAT_MS * 1e-3)
+            reply = self.sizes.samples(through(self.executor), [entry], turns)[0]
+        elif isinstance(built, Built):
             job = Measure(kernel=built.kernel, work=self.task.name, seed=0, called=self.task.called)
             reply = self.executor.measure([job])[0]
         if not isinstance(reply, Measured):
@@ -276,18 +366,27 @@ def record_space(
     from ...cost_model.features import FeatureMap
     from ...space.design.space import generate
 
-    space = generate(task.work.func, task.target, task.interface)
+    if wanted.likely and not task.work.func.stated:
+        raise UsageError(f"--likely is about ranges, and {task.work} has one shape")
+    sizes = Sizes.of(task, wanted.likely) if task.work.func.stated else None
+    own = task.work.func if sizes is None else sizes.at(sizes.middle).work.func
+    space = generate(own, task.target, task.interface)
     features = FeatureMap(space.sketches, task.target)
-    parts = choose(space, features, wanted)
+    if sizes is None:
+        parts = choose(space, features, wanted)
+    else:
+        found = choose(space, features, replace(wanted, size=-(-wanted.size // len(BOUNDARIES))))
+        parts = [with_boundaries(part, space.sketches[part.sketch].name) for part in found]
     if not parts:
         raise NoSchedule(f"the rules find nothing to schedule in {task.work}")
     about = {
-        "workload": task.work.name, "params": dict(task.work.params), "interface": dict(task.interface),
+        "workload": task.work.name, "params": dict(task.work.params or task.work.shape),
+        "interface": dict(task.interface),
         "target": task.target.key, "space": space.version, **asdict(wanted),
-        "candidates": sum(len(part.rows) for part in parts),
+        "likely": {} if sizes is None else sizes.versions, "candidates": sum(len(part.rows) for part in parts),
     }  # fmt: skip
     progress = Progress(path.with_name(path.name + ".part"), about)
-    recorder = Recorder(task, space, parts, progress, executor)
+    recorder = Recorder(task, space, parts, progress, executor, sizes)
     if not recorder.run(seconds, tell):
         return None
     missing = [n for n in range(len(recorder.candidates)) if n not in progress.results]
@@ -295,7 +394,7 @@ def record_space(
         raise NoSchedule(f"{len(missing)} candidates failed for reasons outside of them; run the same command again")
     roofed = executor.measure([MeasureRoof(target=task.target, dtype=task.work.peak_dtype)])[0]
     roof = roofed.roof if isinstance(roofed, Roofed) else Roof(0.0, 0.0)
-    recording = _recording(task, space, features, parts, progress, roof)
+    recording = _recording(task, space, parts, progress, roof, sizes)
     try:
         save(recording, path)
     except OSError as error:
@@ -305,36 +404,42 @@ def record_space(
 
 
 def _recording(
-    task: Task, space: Space, features: FeatureMap, parts: list[Part], progress: Progress, roof: Roof
+    task: Task, space: Space, parts: list[Part], progress: Progress, roof: Roof, sizes: Sizes | None
 ) -> Recording:
-    tables = [features.matrix(part.sketch, part.rows) for part in parts]
-    together = np.concatenate(tables)
+    columns, together = parts[0].columns, np.concatenate([part.features for part in parts])
     differ = [f for f, column in enumerate(together.T) if len(np.unique(column)) > 1]
-    useful = [f for f in differ if not features.columns[f].startswith("sketch:")]
+    useful = [f for f in differ if not columns[f].startswith("sketch:")]
     sketches, start = [], 0
-    for part, table in zip(parts, tables, strict=True):
+    for part in parts:
         whole = space.sketches[part.sketch]
         taken = [np.unique(column) for column in part.rows.T]
         several = [d for d, values in enumerate(taken) if len(values) > 1]
         decisions = tuple(
             replace(item, labels=tuple(item.labels[v] for v in taken[d]), values=tuple(range(len(taken[d]))), table={})
             for d in several
-            for item in [whole.decisions[d]]
+            for item in [part.decisions[d]]
         )
         rows = np.stack([np.searchsorted(taken[d], part.rows[:, d]) for d in several], axis=1)
         found = [progress.results[n] for n in range(start, start + len(rows))]
         statuses = tuple(next((s for _, s in each if s != OK), OK) for each in found)
         numbers = [progress.us(start + n) if s == OK else float("nan") for n, s in enumerate(statuses)]
+        times: list[tuple[float, ...]] = [()] * len(rows)
+        if sizes is not None:
+            none = (float("nan"),) * len(sizes.points)
+            times = [progress.times(start + n) if s == OK else none for n, s in enumerate(statuses)]
+            numbers = [sizes.mean(at) for at in times]
         sketches.append(
             RecordedSketch(
                 whole.name, None, task.target, (),  # type: ignore[arg-type]  # nothing is scheduled
                 recorded=decisions, rows=rows.astype(np.int64), latencies=np.asarray(numbers, np.float64),
-                statuses=statuses, features=tuple(features.columns[f] for f in useful),
-                table=np.ascontiguousarray(table[:, useful]),
+                statuses=statuses, features=tuple(columns[f] for f in useful),
+                table=np.ascontiguousarray(part.features[:, useful]),
+                times=np.asarray(times, np.float64).reshape(len(rows), -1),
             )
         )  # fmt: skip
         start += len(rows)
     return Recording(
         task.work.name, dict(task.work.params), task.work.dtype, dict(task.interface), task.target,
         float(progress.untuned_us or 0.0), roof, tuple(sketches),
+        () if sizes is None else tuple((dict(p.values), p.weight) for p in sizes.points),
     )  # fmt: skip

@@ -140,8 +140,7 @@ class Run:
         """A record of this run, not measured yet: it fails as `infrastructure` until something is known."""
         task = self.task
         return Record(
-            script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
-            interface=task.interface, target=task.target.to_json(), trace=trace, sketch=sketch, choice=list(choice),
+            **task.recorded(), trace=trace, sketch=sketch, choice=list(choice),
             trial=trial, space_version=space_version, seed=self.settings.seed, run=self.name, foretold=foretold,
             versions=versions(task), status="infrastructure",
         )  # fmt: skip

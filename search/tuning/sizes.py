@@ -35,6 +35,13 @@ class Point:
         return ",".join(f"{name}={value}" for name, value in self.values.items())
 
 
+def told(values: Mapping[str, int | Range], names: Mapping[str, str]) -> str:
+    """Values and ranges of sizes, by the `names` that the user knows these by: ``m=1,n=2..128``."""
+    shown = {name: value.low if isinstance(value, Range) and value.count == 1 else value
+             for name, value in values.items()}  # fmt: skip
+    return ",".join(f"{names.get(name, name)}={value}" for name, value in shown.items())
+
+
 def likely_of(text: str) -> dict[str, dict[int, float]]:
     """``m=1:0.5,128:0.3`` as numbers with their shares.  Raises UsageError."""
     name, equals, rest = text.partition("=")

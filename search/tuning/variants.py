@@ -51,6 +51,11 @@ def chosen(times: Times, whole: Box, points: Sequence[Point], boxes: Mapping[int
     return leaves
 
 
+def ends_of(box: Box, whole: Box) -> dict[str, list[int]]:
+    """The ranges of a case as `specialize` takes them: those that are not whole."""
+    return {name: [own.low, own.high] for name, own in box.items() if own != whole[name]}
+
+
 def _leaf(times: Times, box: Box, points: tuple[Point, ...], boxes: Mapping[int, Box]) -> Leaf:
     """The leaf with the best schedule of those that run in all of it."""
     best = Leaf(box, points, -1, math.inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
@@ -16,12 +17,12 @@ from .timeline import Timeline, facts_of
 R = TypeVar("R", bound=Reply)
 Done = Callable[[int, Any], None]
 
-CANDIDATE, HERE = "recorded", "the recording"
+CANDIDATE, SPECIALIZE, HERE = "recorded", "specialize", "the recording"
 AT_BUILD = ("refused", "build_error", "build_timeout")
 
 
 class RecordedExecutor:
-    """An `executor.Executor` that answers from a recording; a trace is the sketch and the choice."""
+    """An `executor.Executor` that answers from a recording; a trace is the sketch and the choice, or cases of these."""
 
     def __init__(self, recording: Recording) -> None:
         """Raises UsageError where the recording tells of failures that there are not."""
@@ -105,7 +106,20 @@ class RecordedExecutor:
         if trace is None:
             return self.recording.untuned_us, OK
         try:
+            if trace[0][0] == SPECIALIZE:
+                return self._specialized(trace[0][1]["cases"]), OK
             candidate = trace[0][1]
             return self._sketches[candidate["sketch"]].result(candidate["choice"])
-        except (KeyError, TypeError, IndexError):
+        except (KeyError, TypeError, IndexError, StopIteration):
             return float("nan"), "refused"
+
+    def _specialized(self, cases: list[Any]) -> float:
+        """Microseconds of candidates of ranges, each for its case, in the geometric mean over the sizes."""
+        logs = 0.0
+        for number, (values, weight) in enumerate(self.recording.sizes):
+            steps = next(steps for ends, steps in cases
+                         if all(low <= values[name] <= high for name, (low, high) in ends.items()))  # fmt: skip
+            candidate = steps[0][1]
+            at = self._sketches[candidate["sketch"]].at_sizes(candidate["choice"])
+            logs += weight * math.log(at[number])
+        return math.exp(logs)

@@ -64,9 +64,11 @@ class Workload:
             return workload(self.name, **{**self.params, **{self.sizes[name]: value for name, value in values.items()}})
         return from_func(fixed(self.func, {v: values[v.name] for v in self.func.sizes}))
 
-    @property
+    @cached_property
     def shape(self) -> dict[str, Value]:
-        """The parameters without the dtype."""
+        """The parameters without the dtype; of a user's function the ranges of its sizes."""
+        if not self.params and self.func.stated:
+            return {v.name: str(numbers) for v, numbers in ranges_of(self.func).items()}
         return {name: value for name, value in self.params.items() if name != "dtype"}
 
     @property

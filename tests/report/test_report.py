@@ -464,3 +464,20 @@ def test_a_model_has_its_operators_by_time(tmp_path: Path) -> None:
     assert "Its slowest operator is" in html and "estimated" in html
     assert f"stridesmith --model {path}" in html and "--seconds 600" in html
     assert "<b>first</b>" not in html and "&lt;b&gt;first" in html
+
+
+def test_a_task_of_ranges_has_a_table_of_sizes(tmp_path: Path) -> None:
+    """How fast the kernel is at each, how near to the roof, and by which schedule; the whole is the geometric mean."""
+    work = workload("matmul", m=(1, 32), n=20, k=8)
+    unrolled = [["split", {"loop": "i", "factors": [None, 2]}], ["unroll", {"loop": "i_1"}]]
+    trace = [["specialize", {"cases": [[{"m": [1, 1]}, []], [{}, unrolled]]}]]
+    target = discover("cpu", 1)
+    facts = {"script": work.script, "params": dict(work.params), "interface": FIXED, "target": target.to_json()}
+    db, path = tmp_path / "ranges.db", tmp_path / "report.html"
+    with Database(db) as database:
+        database.put_record(make_record(5.0, trace=trace, sketch="ranges", choice=[], stage="race", **facts))
+    assert main(["report", "--db", str(db), "-o", str(path), "--format", "json"]) == 0
+    (body,) = json.loads(unpacked(path.read_text(encoding="utf-8"), "data"))["bodies"].values()
+    table = body[body.index("At each size") :]
+    assert "<code>m=4</code>" in table and "Schedule 1 runs for m=1; Schedule 2 runs for all others." in table
+    assert "in the geometric mean" in body and "specialize" in body

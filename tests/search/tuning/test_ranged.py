@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ import stridesmith as ss
 from stridesmith.errors import NoSchedule, UsageError
 from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.target import Target
-from stridesmith.search.calling.diagnosis import diagnose, texts
+from stridesmith.search.calling.diagnosis import texts
+from stridesmith.search.calling.range_diagnosis import diagnose_ranges
 from stridesmith.search.candidates.general import BOUNDARIES, general
 from stridesmith.search.records.status import FAILURES
-from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import ranged
 from stridesmith.search.tuning.at_sizes import Sizes
 from stridesmith.search.tuning.events import Emit
@@ -26,6 +27,7 @@ from stridesmith.search.tuning.ranged import _Entry, _Search
 from stridesmith.search.tuning.settings import TuneSettings, resolve, settings
 from stridesmith.search.tuning.sizes import Point, checked_ranges, drawn, likely_of, with_small
 from stridesmith.search.tuning.variants import chosen
+from stridesmith.search.workers.protocol import Build, Built, Compiled, Failed
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule
 
@@ -190,6 +192,7 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
     db = tmp_path / "records.db"
     record = ss.tune(ROWS, "cpu", trials=4, db=db, emit=events.append, likely={"m": {1: 0.4}}, threads=1)
     assert record.params["m"] == "1..64" and record.verified and record.versions["likely"] == "m=1:0.4"
+    assert [event["event"] for event in events].count("start") == 1 and events[0]["shape"]["m"] == "1..64"
     done = [event for event in events if event["event"] == "done"]
     assert len(done) == 1 and done[0]["record"] == record.id and done[0]["gflops"] > 0
     assert done[0]["trials"] == sum(event["event"] == "trial" for event in events)
@@ -210,8 +213,8 @@ def test_a_search_finds_one_kernel_for_a_range(tmp_path: Path) -> None:
     assert ss.replay(record, db=db).verified
     shown = texts(record, compiled=True)
     assert "m = T.int64()" in shown["program"] and "define" in shown["source"] and shown["assembly"]
-    with pytest.raises(UsageError, match=f"record {record.id} is of many shapes"):
-        diagnose(record)
+    found = diagnose_ranges(record)
+    assert [at.point.values["m"] for at in found.sizes][:1] == [1] and found.fraction and found.sizes[0].variant == 1
 
 
 @needs_device
@@ -264,13 +267,6 @@ def test_what_a_search_for_ranges_is_not(options: dict[str, Any], sentence: str,
     """It is said before anything is started."""
     with pytest.raises(UsageError, match=sentence):
         ss.tune(ROWS, "cpu", trials=1, db=tmp_path / "r.db", **options)
-
-
-def test_a_recorded_device_has_one_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has measured says nothing of other shapes."""
-    monkeypatch.setattr(Task, "is_recorded", True)
-    with pytest.raises(UsageError, match=r"has ranges, and .* has recorded what one shape takes"):
-        ss.tune(ROWS, "cpu", trials=1, db=tmp_path / "r.db")
 
 
 def test_what_is_likely_of_one_shape_is_refused(tmp_path: Path) -> None:
@@ -419,3 +415,31 @@ def test_parameters_that_are_only_written_in_other_extents_stay_as_they_are() ->
     sch.transform_layout("pool", "x", lambda n, c, h, w: [n, h, w, c])
     with pytest.raises(ScheduleError, match=r"\(8\) the extents of the parameter `x` are expressions"):
         general(sch.trace.to_json(), own, work.func, TARGET)
+
+
+def test_schedules_are_built_as_they_are_proven_and_once() -> None:
+    """Builders have the first ones while others are proven; what was not built in time keeps nothing from its turn."""
+    asked = settings(workload=ROWS.name, params=dict(ROWS.shape), target="cpu", threads=1)
+    notes: list[str] = []
+    search = _Search(asked, Sizes.of(resolve(asked), {}), lambda e: notes.append(str(e.get("message"))), None)
+    done: list[str] = []
+
+    class Builders:
+        def build(self, jobs: Iterable[Build]) -> list[Built | Failed]:
+            replies: list[Built | Failed] = []
+            for job in jobs:
+                done.append(f"built {job.trace}")
+                late = Failed(status="out_of_time")
+                replies.append(late if len(done) > 3 else Built(kernel=Compiled({}, ()), code_hash=""))  # type: ignore[typeddict-item]
+            return replies
+
+    def proven() -> Iterator[tuple[list[Any], None]]:
+        for number in range(3):
+            done.append(f"proven {number}")
+            yield [number], None
+
+    kernels = search._built(Builders(), proven())  # type: ignore[arg-type]
+    assert done == ["proven 0", "built [0]", "proven 1", "built [1]", "proven 2", "built [2]"]
+    assert [kernel is None for kernel in kernels] == [False, True, True]
+    assert notes[-1] == "the time was over before 2 of 3 schedules for all sizes had been built"
+    assert search._built(Builders(), [([0], None)]) == kernels[:1] and len(done) == 6  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from stridesmith.commands.output import Output
 from stridesmith.cost_model.features import FeatureMap
 from stridesmith.errors import NoSchedule, StorageError, UsageError
 from stridesmith.ir.target import Target
+from stridesmith.search.candidates.general import BOUNDARIES
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks import recording as module
@@ -27,12 +28,23 @@ from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.recording import Recording, load, of_target, save
 from stridesmith.search.tasks.task import Roof, Task
 from stridesmith.search.tuning import record_space as recorder
+from stridesmith.search.tuning.ranged import tune as tune_ranges
 from stridesmith.search.tuning.record_space import Wanted, record_space
 from stridesmith.search.tuning.settings import settings
 from stridesmith.search.tuning.tuner import tune
 from stridesmith.search.workers import executor as executor_module
 from stridesmith.search.workers.executor import RayExecutor
-from stridesmith.search.workers.protocol import Build, Built, Compiled, Failed, Measured, MeasureRoof, Roofed
+from stridesmith.search.workers.protocol import (
+    Build,
+    Built,
+    Compiled,
+    Failed,
+    Measured,
+    MeasureRoof,
+    Race,
+    Raced,
+    Roofed,
+)
 from stridesmith.search.workers.recorded import RecordedExecutor
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
@@ -281,6 +293,74 @@ def test_candidates_that_were_not_recorded_are_not_there(file: Path) -> None:
     assert len(everything) > len(sketch.rows), "the mask has nothing to do in this test"
     with pytest.raises(KeyError):
         sketch.result(everything[~sketch.mask(everything)][0])
+
+
+class MachineOfSizes(Machine):
+    """Builds traces for all sizes; a kernel takes by a hash of its steps, and every other one more where m is large."""
+
+    def _build(self, job: Build) -> Built | Failed:
+        name = "untuned" if job.trace is None else json.dumps(job.trace)
+        self.built.append(name)
+        code: Any = {"kind": "cpu", "entry": "", "code": name, "target": {}, "params": [], "workspaces": [],
+                     "launches": []}  # fmt: skip
+        return Built(kernel=Compiled(code, ()), code_hash=name)
+
+    def _measure(self, job: Any) -> Any:
+        if isinstance(job, MeasureRoof):
+            return Roofed(roof=Roof(100.0, 1e10))
+        kernels = job.kernels if isinstance(job, Race) else (job.kernel,)
+        found = tuple(self._time(kernel, job.work.params["m"]) for kernel in kernels)
+        return Raced(results=found, roof=None) if isinstance(job, Race) else found[0]
+
+    def _time(self, kernel: Compiled, m: int) -> Measured | Failed:
+        value = number(kernel.artifact["code"])
+        if value % 11 == 0:
+            return Failed(status="wrong", message="made to be wrong")
+        us = 10.0 + m if value % 2 else 40.0
+        return Measured(samples=((us + value % 10) * 1e-6,) * 3, max_abs_error=0.0)
+
+
+@pytest.fixture(scope="module")
+def file_of_ranges(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = workload("matmul", m=(1, 64), n=20, k=8)
+    path, of_ranges = tmp_path_factory.mktemp("spaces") / "ranges.space", Task(work, TARGET, interface_of(work))
+    record_space(of_ranges, path, MachineOfSizes(), Wanted(24), tell=str)  # type: ignore[arg-type]
+    return path
+
+
+def test_a_space_of_ranges_is_measured_at_sizes(file_of_ranges: Path, tmp_path: Path) -> None:
+    """Each schedule of the size in the middle with each boundary; what is read again is what was written."""
+    found = load(file_of_ranges)
+    assert found.work.func.stated and len(found.sizes) > 3 and sum(w for _, w in found.sizes) == pytest.approx(1.0)
+    sketch = found.sketches[0]
+    assert sketch.times.shape == (len(sketch.rows), len(found.sizes))
+    assert any(d.labels == BOUNDARIES for d in sketch.decisions)
+    weights = np.array([weight for _, weight in found.sizes])
+    good = np.array([status == "ok" for status in sketch.statuses])
+    assert np.allclose(np.exp(np.log(sketch.times[good]) @ weights), sketch.latencies[good], rtol=1e-5)
+    assert np.isnan(sketch.times[~good]).all() and good.any()
+    again = tmp_path / "again.space"
+    save(found, again)
+    assert same(load(again), found) and np.array_equal(load(again).sketches[0].times, sketch.times, equal_nan=True)
+    save(replace(found, sketches=(replace(sketch, times=sketch.times[:, 1:]), *found.sketches[1:])), again)
+    with pytest.raises(UsageError, match="arrays that do not fit together"):
+        load(again)
+
+
+def test_a_search_of_a_recorded_space_of_ranges_finds_thresholds(file_of_ranges: Path, tmp_path: Path) -> None:
+    """Its candidates are schedules for all sizes; the record has those that are the fastest for a part of them."""
+    found, events = load(file_of_ranges), list[dict[str, Any]]()
+    asked = settings(workload="matmul", params={"m": "1..64", "n": 20, "k": 8}, trials=64, mirror=False,
+                     target=f"recorded:{file_of_ranges}", db=str(tmp_path / "r.db"))  # fmt: skip
+    record = tune_ranges(asked, events.append)
+    (done,) = [event for event in events if event["event"] == "done"]
+    assert done["record"] == record.id and done["latency_us"] == record.latency_us and done["gflops"] > 0
+    assert record.trace is not None and record.trace[0][0] == "specialize" and record.latency_us is not None
+    assert record.latency_us < found.best_us, "several are faster than the fastest one"
+    assert RecordedExecutor(found)._result(record.trace)[0] == pytest.approx(record.latency_us)
+    assert tune_ranges(asked.model_copy(update={"trials": 1})).latency_us == pytest.approx(record.latency_us)
+    with pytest.raises(UsageError, match="was measured at sizes of its own; leave --likely out"):
+        tune_ranges(asked.model_copy(update={"likely": {"m": {1: 0.5}}}))
 
 
 def test_what_is_no_recording_is_refused(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

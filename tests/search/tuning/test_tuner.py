@@ -42,7 +42,7 @@ from stridesmith.search.records.status import DEVICE_LOST, FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Roof, Task, TypePeak, caches_of, peak_dtypes, performance
-from stridesmith.search.tuning import budget, loop, race, tuner
+from stridesmith.search.tuning import budget, elsewhere, loop, race, tuner
 from stridesmith.search.tuning.loop import CLEARLY
 from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
 from stridesmith.search.tuning.settings import TuneSettings, settings
@@ -1054,6 +1054,18 @@ def test_schedules_of_other_devices_are_tried_and_a_bad_one_never_wins(world: Wo
     assert not [choice for choice in tried if choice != fast], "what was tried is not tried again"
     world.run(trials=4, resume=False)
     assert not [choice for choice in tried if choice != fast], "a fresh run does without"
+
+
+def test_a_schedule_of_ranges_is_tried_as_those_of_other_devices(world: World) -> None:
+    """Once, by the steps that it has for the shape; the record says where it comes from."""
+    choice = world.space.sketches[0].draw(np.random.default_rng(1), 1).tolist()[0]
+    trace = [["candidate", {"sketch": 0, "choice": choice}]]
+    record = make_record(1.0)
+    world.monkeypatch.setattr(elsewhere, "of_ranges", lambda *_: [(record, trace)])
+    for _ in range(2):
+        world.run(trials=4)
+        (tried,) = [r for r in world.stored() if "origin" in r.versions]
+        assert tried.trace == trace and tried.ok and tried.versions["origin"] == record.id
 
 
 @pytest.mark.parametrize("limit", [{"seconds": 1.0}, {"trials": 1000}])
