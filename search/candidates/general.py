@@ -20,14 +20,15 @@ What divides one shape does not divide all: conditions cut the last tile of an u
     branch   each row and each lane is tested, but for whole vectors
     over     what is proven harmless in memory that is ours is computed beyond the end, the rest is peeled
 
-Names that differ from there on are followed.  A step without which the program is slower alone is left out where it is
-refused, and so is one that writes the extents of a parameter in another way; all proofs are made again, for all values.
+Names that differ from there on are followed, and with those of loops those of their copies that initialise a sum.  A
+step without which the program is slower alone is left out where it is refused, and so is one that writes the extents of
+a parameter in another way; all proofs are made again, for all values.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -91,6 +92,7 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
                 raise
             continue
         renamed.update(_pairs(before, after))
+        renamed.update(_initialising(earlier, name, arguments, renamed))
         if name == "fuse":
             left = {stmt.var.name for stmt in walk_stmts(made.func.body) if isinstance(stmt, For)} - {after}
             beside[after] = [loop for loop in asked["loops"] if loop in left]
@@ -127,6 +129,15 @@ def _filled(func: PrimFunc, arguments: dict[str, Any], parts: Sequence[bool]) ->
         least = least if factor is None else least // factor
         found.insert(0, factor)
     return found
+
+
+def _initialising(
+    func: PrimFunc, name: str, arguments: dict[str, Any], renamed: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Copies of loops that initialise a sum, which have the names of these in both programs."""
+    if name == "decompose_reduction":
+        for loop in loops_above(func, find_block(func, arguments["block"])):
+            yield f"{loop.var.name}_init", f"{renamed.get(loop.var.name, loop.var.name)}_init"
 
 
 def _innermost(func: PrimFunc, arguments: dict[str, Any]) -> list[str]:

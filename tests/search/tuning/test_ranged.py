@@ -306,6 +306,21 @@ def test_what_is_proven_of_a_part_runs_there(tmp_path: Path) -> None:
     assert record.verified
 
 
+def test_loops_that_initialise_are_followed_where_names_differ() -> None:
+    """A tile of the loop that is fused in another order stays in registers: its init is unrolled as its sum is."""
+    one = ROWS.at({"m": 8})
+    sch = Schedule(one.func)
+    i, j, k = sch.get_loops("matmul")
+    sch.reorder(j, i)
+    outer, inner = sch.split(sch.fuse(j, i), [None, 4])
+    sch.reorder(outer, k, inner)
+    sch.decompose_reduction("matmul", k)
+    sch.unroll(inner)
+    sch.unroll(f"{inner}_init")
+    text = general(sch.trace.to_json(), one.func, ROWS.func, TARGET).func.script()
+    assert inner == "j_i_fused_1" and "i_j_fused_1_init in T.unroll(4)" in text and "i_j_fused_1 in T.unroll(4)" in text
+
+
 def test_threads_share_the_loop_that_has_enough_iterations() -> None:
     """Of two loops of unknown extents one is shared: the outer one, unless it is too short for all threads."""
     two = ss.workload("matmul", m=(1, 64), n=(1, 64), k=16)
