@@ -14,19 +14,26 @@ from typing import Any, TypeAlias
 from ...errors import ProgramError
 from ...ir.ranges import fixed
 from ...ir.size_ranges import Range, ranges_of
-from ...ir.stmt import PrimFunc
+from ...ir.stmt import Layouts, PrimFunc
 from ...ir.target import Target
 from ...space.design.space import generate
 from ...space.errors import ScheduleError
+from ...space.interface import PACKED_AHEAD
 from ...space.primitives.specialize import within
+from ...space.schedule import Trace
 from .estimated import favourites
-from .general import LEAST, general
+from .general import LEAST, first_with, general
 
 Steps: TypeAlias = "list[Any]"
 Box: TypeAlias = "dict[str, list[int]]"
 
 SHARES = (0.5, 0.08)
 """Where in the ranges the estimate is asked, a choice: the first schedule is for all sizes, others for smaller ones."""
+
+DIVISORS = (2, 3, 5, 7)
+"""What divides a number by chance, and tiles and vectors then: none of them divides the sizes at which it is asked."""
+NEAR = 16
+"""How many numbers away from a share these are looked for."""
 
 SKETCHES = 4
 """Sketches whose best candidates are tried at a size, a choice: most take the first."""
@@ -45,9 +52,36 @@ def estimated_steps(
 ) -> Estimated:
     """The schedule of all sizes that the estimate likes best at some of them, of those that `accept` takes.
 
-    That raises ProgramError for a program that cannot be lowered: then the next sketch is asked.  What is proven from
-    some size on alone has another schedule below that, or the program as it is written.
+    That raises ProgramError for a program that cannot be lowered: then each schedule is looked at alone, and the next
+    sketch is asked where it is not taken.  What is proven from some size on alone has another schedule below that, or
+    the program as it is written.
     """
+    found = _estimated(func, target, interface, lambda _: None)
+    if found.steps is None:
+        return found
+    try:
+        accept(_scheduled(func, found.steps))
+    except ProgramError:
+        return _estimated(func, target, interface, accept)
+    return found
+
+
+def typical(numbers: Range, share: float) -> int:
+    """The number next to a share of a range that has no other divisors than all of them have, as far as there is one.
+
+    Of 1 to 512 the middle is 256, where vectors along the size and tiles of any power of two are whole; at nearly all
+    others they are cut.
+    """
+    middle = int(share * (numbers.count - 1))
+    near = range(max(0, middle - NEAR), min(numbers.count, middle + NEAR + 1))
+    odd = [k for k in near if all((numbers.low // numbers.step + k) % divisor for divisor in DIVISORS)]
+    return numbers.low + min(odd, key=lambda k: (abs(k - middle), k), default=middle) * numbers.step
+
+
+def _estimated(
+    func: PrimFunc, target: Target, interface: Mapping[str, str], accept: Callable[[PrimFunc], object]
+) -> Estimated:
+    """As `estimated_steps`, with schedules that `accept` takes each alone."""
     ranges = {v.name: numbers for v, numbers in ranges_of(func).items()}
     everywhere: PrimFunc | None = None
     steps: Steps = []
@@ -58,10 +92,13 @@ def estimated_steps(
         nonlocal everywhere, steps
         own, before = fixed(func, {v: point[v.name] for v in func.integers}), len(refused)
         for liked in _liked(own, target, interface):
+            if everywhere is not None and _packed(_scheduled(own, liked), interface) != _packed(everywhere, interface):
+                return
             for box in boxes:
                 try:
                     made = general(liked, own, within(func, box) if box else func, target)
-                    accept(made.func)
+                    if made.trace.to_json() != steps:
+                        accept(made.func)
                 except ProgramError as error:
                     refused.append(f"with {', '.join(f'{name} = {size}' for name, size in point.items())}: {error}")
                     continue
@@ -74,9 +111,9 @@ def estimated_steps(
             refused.append("its design space has no candidate")
 
     for share in SHARES:
-        point = {name: r.low + int(share * (r.count - 1)) * r.step for name, r in ranges.items()}
+        point = {name: typical(r, share) for name, r in ranges.items()}
         small = {name: [numbers.low, 2 * point[name]] for name, numbers in ranges.items()}
-        ask(point, [{}, *_from(ranges, point)] if everywhere is None else [small])
+        ask(point, [{}, *_from(func, ranges, point)] if everywhere is None else [small])
     if everywhere is None:
         least = {name: numbers.low for name, numbers in ranges.items()}
         ask(least, [{}, *_below(ranges, [box for box, _, _ in cases])])
@@ -93,6 +130,15 @@ def estimated_steps(
     return Estimated([["specialize", {"cases": [*map(list, alike), [{}, steps]]}]], notice)
 
 
+def _scheduled(func: PrimFunc, steps: Steps) -> PrimFunc:
+    return Trace.from_json(steps).replay(func).func
+
+
+def _packed(func: PrimFunc, interface: Mapping[str, str]) -> Layouts:
+    """How arrays that are packed ahead lie, which is the same for all variants of a kernel."""
+    return tuple((name, layout) for name, layout in func.layouts if interface.get(name) in PACKED_AHEAD)
+
+
 def _liked(func: PrimFunc, target: Target, interface: Mapping[str, str]) -> Iterator[Steps]:
     """The steps of what the estimate likes best for a program of one shape, one of each sketch, the best first."""
     space = generate(func, target, interface)
@@ -101,11 +147,11 @@ def _liked(func: PrimFunc, target: Target, interface: Mapping[str, str]) -> Iter
             yield space.sketches[best.sketch].schedule(best.row).trace.to_json()
 
 
-def _from(ranges: Mapping[str, Range], point: Mapping[str, int]) -> Iterator[Box]:
-    """The ranges without the small numbers of each size, as far as the point is inside."""
+def _from(func: PrimFunc, ranges: Mapping[str, Range], point: Mapping[str, int]) -> Iterator[Box]:
+    """The ranges without the numbers for which some extent is small, as far as the point is inside."""
     for least in LEAST:
-        low = {name: max(numbers.low, -(-least // numbers.step) * numbers.step) for name, numbers in ranges.items()}
-        if all(low[name] <= point[name] for name in ranges):
+        low = {name: number for name in ranges if (number := first_with(func, ranges, name, least)) is not None}
+        if all(name in low and low[name] <= point[name] for name in ranges):
             yield {name: [low[name], numbers.high] for name, numbers in ranges.items()}
 
 

@@ -28,6 +28,7 @@ a parameter in another way; all proofs are made again, for all values.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -36,6 +37,8 @@ from ...ir.context import start
 from ...ir.expr import Const, as_expr, as_int, conjuncts, free_variables, substitute
 from ...ir.extents import widened
 from ...ir.layout.index_map import IndexMap
+from ...ir.ranges import valued
+from ...ir.size_ranges import Range
 from ...ir.stmt import Block, For, PrimFunc, walk_stmts
 from ...ir.target import Target
 from ...space.errors import ScheduleError
@@ -46,7 +49,7 @@ from ...space.tree import find_block, find_loop, loops_above
 Step = list[Any]
 
 BOUNDARIES = ("peel", "mask", "over", "branch")  # the likeliest first
-LEAST = (16, 64)  # of a size, from which on a schedule may be proven that is not for all: vectors, and some of them
+LEAST = (16, 64)  # of extents, from which on a schedule may be proven that is not for all: vectors, and some of them
 EACH = 4  # iterations of a loop for each of the threads that share it, a choice
 
 DISPENSABLE = frozenset((
@@ -109,6 +112,23 @@ def general(trace: Sequence[Step], fixed: PrimFunc, func: PrimFunc, target: Targ
         if key not in left_out:
             made.annotate(loop, key, True)
     return made
+
+
+def first_with(func: PrimFunc, ranges: Mapping[str, Range], name: str, least: int) -> int | None:
+    """The first number of a size with which each extent over it is at least so large, other sizes at their largest.
+
+    None where none is.  A program of 12 rows for each of its columns may have the rows as its size.
+    """
+    var = next(v for v in func.integers if v.name == name)
+    most, numbers = {v: ranges[v.name].high for v in func.integers}, ranges[name]
+    over = [extent for extent in func.stated if var in free_variables(extent)] or [var]
+
+    def smallest(k: int) -> int:
+        given = {**most, var: numbers.low + k * numbers.step}
+        return min(valued(extent, given) for extent in over)
+
+    first = bisect_left(range(numbers.count), least, key=smallest)
+    return None if first == numbers.count else numbers.low + first * numbers.step
 
 
 def _only_reshapes(func: PrimFunc, name: str, arguments: dict[str, Any]) -> bool:

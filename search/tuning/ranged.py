@@ -31,7 +31,7 @@ from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
 from ...ir.stmt import PrimFunc
 from ...space.primitives.specialize import within
-from ..candidates.general import BOUNDARIES, LEAST, general
+from ..candidates.general import BOUNDARIES, LEAST, first_with, general
 from ..records.record import Record
 from ..records.status import FAILURES, OK, TOO_LATE, failure_kind
 from ..tasks.task import performance
@@ -288,8 +288,8 @@ class _Search:
         """The ranges without the small numbers of one size, as far as the point is inside."""
         for least in LEAST:
             for name, numbers in self.sizes.ranges.items():
-                low = -(-least // numbers.step) * numbers.step
-                if numbers.low < low <= point.values[name] and numbers.high > low:
+                low = first_with(self.task.work.func, self.sizes.ranges, name, least)
+                if low is not None and numbers.low < low <= point.values[name] and numbers.high > low:
                     yield {**self.sizes.ranges, name: replace(numbers, low=low)}
 
     # ---------------------------------------------------------------- times

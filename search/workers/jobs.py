@@ -10,8 +10,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import DeviceMissing
@@ -107,6 +108,7 @@ def build(job: Build, tick: Tick) -> Built | Failed:
     from .programs import candidate, drawn, estimated, program
 
     notice = ""
+    known: dict[PrimFunc, Lowered] = {}
 
     def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
         if job.fault:
@@ -122,7 +124,11 @@ def build(job: Build, tick: Tick) -> Built | Failed:
             from ..candidates.all_sizes import estimated_steps
 
             func, on = program(job.script), job.target
-            found = estimated_steps(func, on, job.estimated, lambda made: lower(made, on))
+
+            def accept(made: PrimFunc) -> None:
+                known[made] = lower(made, on)
+
+            found = estimated_steps(func, on, job.estimated, accept)
             notice = found.notice
             return candidate(job.script, found.steps), found.steps
         choice = job.choice
@@ -135,7 +141,7 @@ def build(job: Build, tick: Tick) -> Built | Failed:
         schedule = drawn(job.script, job.target, choice)
         return schedule.func, schedule.trace.to_json()
 
-    return _with_lowered(job.target, scheduled, compiled)
+    return _with_lowered(job.target, scheduled, compiled, known)
 
 
 def built(func: PrimFunc, lowered: Lowered, target: Target, trace: Trace | None = None) -> Built:
@@ -168,15 +174,19 @@ def _with_lowered(
     target: Target,
     scheduled: Callable[[], tuple[PrimFunc, Trace | None]],
     use: Callable[[PrimFunc, Lowered, Trace | None], R],
+    known: Mapping[PrimFunc, Lowered] = MappingProxyType({}),
 ) -> R | Failed:
-    """What `use` makes of the candidate that `scheduled` gives (with its trace where it was drawn), or why not."""
+    """What `use` makes of the candidate that `scheduled` gives (with its trace where it was drawn), or why not.
+
+    Of programs that are `known` it is known how they are lowered.
+    """
     from ...backends.lower import lower
     from .programs import REFUSALS
 
     trace: Trace | None = None
     try:
         func, trace = scheduled()
-        lowered = lower(func, target)
+        lowered = known[func] if func in known else lower(func, target)
     except REFUSALS as error:
         return Failed(status="refused", message=_text(error), trace=trace)
     except LookupError as error:

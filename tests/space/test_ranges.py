@@ -343,3 +343,18 @@ def test_loops_of_an_unknown_extent_are_cut_into_digits() -> None:
     for wrong in ("i // 3, j, i % 2", "i // 3, i % 3, i + j", "i // 3, i // 3, i % 3, j"):
         with pytest.raises(ScheduleError, match="loop `i` has the extent `n`, which is not constant"):
             Schedule(program(POOL)).transform_block_layout("B", f"lambda i, j, k, l: [{wrong}, k, l]")
+
+
+def test_accesses_are_proven_again_only_where_a_primitive_touches_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How loops run, and what is annotated, moves no access."""
+    proven: list[PrimFunc] = []
+    monkeypatch.setattr("stridesmith.space.primitive.check_in_bounds", proven.append)
+    sch = Schedule(program(CHAIN.replace("chain", "marked")))
+    i0, i1 = sch.split(sch.get_loops("t")[0], [None, 4])
+    assert len(proven) == 1
+    sch.unroll(i1)
+    sch.parallel(i0)
+    sch.annotate(i1, "peel", True)
+    assert len(proven) == 1
+    sch.reorder(sch.get_loops("t")[2], i1)
+    assert len(proven) == 2

@@ -11,12 +11,14 @@ import pytest
 import stridesmith as ss
 from stridesmith.backends.lower import lower
 from stridesmith.errors import ProgramError
+from stridesmith.ir.size_ranges import Range, ranges_of
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.models.ranges import kernels
 from stridesmith.models.ranges.kernels import RangedTask
 from stridesmith.models.ranges.network import RangedOperator
 from stridesmith.search.candidates import all_sizes
+from stridesmith.search.candidates.general import first_with
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.workers.protocol import Build, Built, Failed
 from stridesmith.search.workers.spread import build_here
@@ -92,6 +94,58 @@ def test_what_cannot_be_lowered_gives_way_to_the_next_sketch(monkeypatch: pytest
 
     found = all_sizes.estimated_steps(work.func, TARGET, {}, accept)
     assert found.steps == other and not found.notice
+
+
+def test_the_estimate_is_asked_at_sizes_that_nothing_divides_by_chance() -> None:
+    """In the middle of 1 to 512 vectors along rows would be whole, at nearly all other sizes they are cut."""
+    wanted = {Range(1, 512): (257, 41), Range(320, 960, 32): (608, 352), Range(1, 16): (11, 1), Range(4, 6, 2): (4, 4)}
+    assert {r: tuple(all_sizes.typical(r, share) for share in all_sizes.SHARES) for r in wanted} == wanted
+    work, asked = ss.workload("matmul", m=(1, 512), n=32, k=16), list[int]()
+
+    def none(func: PrimFunc, *_: object) -> list[list[Any]]:
+        asked.append(func.buffers[0].shape[0])
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(all_sizes, "_liked", none)
+        all_sizes.estimated_steps(work.func, TARGET, WORDS, taken)
+    assert asked == [257, 41, 1]
+
+
+def test_small_is_what_extents_are_and_not_the_number_that_they_are_made_of() -> None:
+    """Twelve rows for each column: 24 rows are no number from which on vectors along columns are filled."""
+    func = ss.parse("""
+@T.prim_func
+def heads(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, n // 12), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    T.assume(12 <= n and n <= 6144)
+    T.assume(n % 12 == 0)
+    for i, j in T.grid(n, n // 12):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                B[vi] = 0.0
+            B[vi] = B[vi] + A[vi, vj]
+""")
+    assert isinstance(func, PrimFunc)
+    ranges = {v.name: numbers for v, numbers in ranges_of(func).items()}
+    assert [first_with(func, ranges, "n", least) for least in (1, 16, 512, 513)] == [12, 192, 6144, None]
+    assert [box["n"] for box in all_sizes._from(func, ranges, {"n": 3084})] == [[192, 6144], [768, 6144]]
+
+
+def test_what_is_taken_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proofs and lowering are most of what a kernel of all sizes takes: no program goes through them twice."""
+    work, lowered = ss.workload("matmul", m=(1, 64), n=32, k=16), list[PrimFunc]()
+
+    def counted(func: PrimFunc, target: Target) -> object:
+        lowered.append(func)
+        return lower(func, target)
+
+    monkeypatch.setattr("stridesmith.backends.lower.lower", counted)
+    (built,) = build_here([Build(script=work.script, target=TARGET, estimated=WORDS)])
+    assert isinstance(built, Built) and built.trace and len(lowered) == 1
 
 
 def test_variants_that_are_not_lowered_together_give_way_to_the_schedule_of_all_sizes(
