@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from types import MappingProxyType
 
 from ..errors import ProgramError
 from ..ir import dtypes
@@ -67,13 +68,20 @@ class Wanted:
     summed: frozenset[int] = frozenset()
 
 
-def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str, tuple[Layout, ...]]:
+def alternatives(
+    network: Network,
+    target: Target,
+    most: int = MOST,
+    stay: Collection[str] = (),
+    free: Mapping[str, Collection[int]] = MappingProxyType({}),
+) -> dict[str, tuple[Layout, ...]]:
     """The layouts of each tensor, at most so many, the first as ONNX has it.
 
-    What leaves the network, constants, and what a foreign operator or no program touches lie so and not otherwise; what
-    comes into the network can be copied.
+    What leaves the network, constants, and what a foreign operator or no program touches lie so and not otherwise, and
+    so do tensors that `stay`; what comes into the network can be copied.  Of the dimensions of a tensor that are `free`
+    sizes none comes last anew: its last vector would be cut.
     """
-    fixed = {*network.outputs, *network.constants, *host_tensors(network)}
+    fixed = {*network.outputs, *network.constants, *host_tensors(network), *stay}
     fixed |= {name for node in network.called for name in (*node.inputs, *node.outputs)}
     users: dict[str, list[Wanted]] = {name: [] for name in network.tensors}
     for node in network.nodes:
@@ -81,12 +89,11 @@ def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str
             wanted = wanted_by(node.func, target)
             for tensor, buffer in zip((*node.inputs, *node.outputs), node.func.buffers, strict=True):
                 users[tensor].append(wanted[buffer.name])
-    found = {
-        name: (Layout.plain(tensor.shape),)
-        if name in fixed
-        else _chosen(tensor.shape, users[name], min(map(target.vector_lanes, (tensor.dtype, "float32"))), most)
-        for name, tensor in network.tensors.items()
-    }
+    found: dict[str, tuple[Layout, ...]] = {}
+    for name, held in network.tensors.items():
+        lanes = min(map(target.vector_lanes, (held.dtype, "float32")))
+        is_fixed, given = name in fixed, (held.shape, users[name], lanes, most, free.get(name, ()))
+        found[name] = (Layout.plain(held.shape),) if is_fixed else _chosen(*given)
     return _thinned(network, _with_slots(network, found, fixed))
 
 
@@ -162,7 +169,9 @@ def _thinned(network: Network, found: dict[str, tuple[Layout, ...]]) -> dict[str
     return found
 
 
-def _chosen(shape: tuple[int, ...], users: Sequence[Wanted], lanes: int, most: int) -> tuple[Layout, ...]:
+def _chosen(
+    shape: tuple[int, ...], users: Sequence[Wanted], lanes: int, most: int, free: Collection[int]
+) -> tuple[Layout, ...]:
     """The layouts that matter most, each with and without the borders that fit."""
     plain = Layout.plain(shape)
 
@@ -173,7 +182,7 @@ def _chosen(shape: tuple[int, ...], users: Sequence[Wanted], lanes: int, most: i
         return shape[dim] <= lanes // 2, -weight, dim, layout.blocks.get(dim, 1)
 
     last = len(shape) - 1
-    offered = {layout for user in users for layout in user.layouts if layout.innermost != last}
+    offered = {layout for user in users for layout in user.layouts if layout.innermost not in (last, *free)}
     orders = [plain]
     for layout in sorted(offered - {plain}, key=vote):
         # Of one dimension, last and in the smallest blocks: it is the dimension that matters most.

@@ -76,11 +76,16 @@ def likely(
             pass
     asking()
     layouts = {name: whole_rows(some) for name, some in alternatives(network, target).items()}
-    found = Chosen()
-    if _brings_sums_together(network, layouts, target):
-        found = Chosen.of(layouts, LayoutSearch(network, layouts, target, is_short=True).start)
+    found = liked(network, layouts, target)
     CACHE.write(key, json.dumps(found.to_json()))
     return found
+
+
+def liked(network: Network, layouts: Alternatives, target: Target) -> Chosen:
+    """The layouts that the estimate likes best among the order of ONNX and one other, as `whole_rows` has them."""
+    if not _brings_sums_together(network, layouts, target):
+        return Chosen()
+    return Chosen.of(layouts, LayoutSearch(network, layouts, target, is_short=True).start)
 
 
 def _brings_sums_together(network: Network, layouts: Alternatives, target: Target) -> bool:

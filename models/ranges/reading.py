@@ -30,6 +30,7 @@ from .grouping import Groups, is_view
 from .joining import joined
 from .lifting import Differs, Grid, Lifted, Unlooked, lifted, lifted_shapes, of_parameters
 from .network import RangedNetwork, RangedOperator, RangedTensor, Shape
+from .orders import Orders, orders_of
 
 MOST_ROWS = 1 << 16
 """So many combinations of sizes are looked at, of more a part that is drawn."""
@@ -73,6 +74,24 @@ class Looks:
     def point(self, row: int) -> dict[str, int]:
         """The sizes of a row."""
         return {name: int(column[row]) for name, column in self.grid.columns.items()}
+
+    def grouped(self, groups: Groups) -> list[Network]:
+        """The networks with their operators in the same groups."""
+        networks = list(self.networks.values())
+        found = groups.of(networks)
+        return [network.with_nodes(tuple(ops[k] for ops in found)) for k, network in enumerate(networks)]
+
+    def middle(self, ranges: Mapping[str, Range]) -> int:
+        """The number of the network whose sizes are closest to the middle of their ranges."""
+
+        def distance(row: int) -> float:
+            shares = [
+                (value - r.low) / max(r.high - r.low, 1)
+                for value, r in zip(self.point(row).values(), ranges.values(), strict=True)
+            ]
+            return sum(abs(share - 0.5) for share in shares)
+
+        return min(range(len(self.rows)), key=lambda number: distance(self.rows[number]))
 
     def look(self, row: int) -> Network:
         """The network at the sizes of a row.  Raises ModelProblem where it is another one than at other sizes."""
@@ -201,12 +220,17 @@ def ranged(
     """
     grid = grid_of(ranges)
     looks, groups, programs = Looks(read, grid), Groups(target), Programs(grid)
+    orders, known = None, list[str]()  # the orders of tensors, and the operators for which they were chosen
     for row in first_rows(grid, ranges):
         looks.look(row)
     while True:
         try:
-            found = _generalised(looks, shapes, ranges, groups, programs)
-            _check_least(looks, found)
+            grouped = looks.grouped(groups)
+            names = [node.name for node in grouped[0].nodes]
+            if orders is None or names != known:
+                orders, known = orders_of(grouped, looks.middle(ranges), target), names
+            found = _generalised(looks, [orders.applied(network) for network in grouped], shapes, ranges, programs)
+            _check_least(looks, found, orders)
             return found
         except Unlooked as error:
             if len(looks.networks) >= MOST_LOOKS or error.row in looks.networks:
@@ -216,7 +240,7 @@ def ranged(
             looks.look(error.row)
 
 
-def _check_least(looks: Looks, network: RangedNetwork) -> None:
+def _check_least(looks: Looks, network: RangedNetwork, orders: Orders) -> None:
     """Raise ModelProblem unless the shapes are right at the least sizes.
 
     An extent of 1 makes the network simpler that is read there, so that it is none that others are compared with.
@@ -229,19 +253,19 @@ def _check_least(looks: Looks, network: RangedNetwork) -> None:
     for name, tensor in least.tensors.items():
         if name in network.tensors and name not in network.constants and name not in least.constants:
             shape = network.shape(name, point)
-            if shape != tensor.shape:
-                raise ModelProblem(f"`{name}` has the shape {tensor.shape} with {_text(point)}, and not {shape}")
+            if shape != (wanted := orders.shape(name, tensor.shape)):
+                raise ModelProblem(f"`{name}` has the shape {wanted} with {_text(point)}, and not {shape}")
 
 
 def _generalised(
     looks: Looks,
+    networks: Sequence[Network],
     shapes: Mapping[str, Sequence[Extent | str]],
     ranges: Mapping[str, Range],
-    groups: Groups,
     programs: Programs,
 ) -> RangedNetwork:
-    rows, networks = looks.rows, list(looks.networks.values())
-    first = networks[0]
+    """The network that those of the sizes that were looked at, with equal operators in groups, have in common."""
+    rows, first = looks.rows, networks[0]
     tensors: dict[str, RangedTensor] = {}
     constants = _constants(networks)
     for name in first.inputs:
@@ -251,7 +275,8 @@ def _generalised(
     for name, array in constants.items():
         tensors[name] = RangedTensor(name, array.shape, first.tensors[name].dtype)
     nodes: list[RangedOperator] = []
-    for instances in groups.of(networks):
+    for found_alike in zip(*(network.nodes for network in networks), strict=True):
+        instances = [op for op in found_alike if isinstance(op, Operator)]
         op = instances[0]
         given: list[Shape | None] = [tensors[name].extents for name in op.inputs]
         given += [None] * len(op.outputs)

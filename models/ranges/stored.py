@@ -23,8 +23,8 @@ from ..network import Network
 from .network import RangedNetwork, RangedOperator, RangedTensor
 
 CACHE = FileCache("networks", 64 << 20)
-PACKAGES = ("ir", "space", "models")
-"""What decides how a model is read."""
+PACKAGES = ("ir", "space", "cost_model", "backends", "search", "models")
+"""What decides how a model is read, and in which order its tensors lie."""
 
 
 def question(model: str, shapes: Mapping[str, Sequence[Extent]], ranges: Mapping[str, Range], target: Target) -> str:
