@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ...errors import ModelProblem
 from ...search.tasks.task import Task
 from ...search.workers import kernel_cache
-from ...search.workers.protocol import Build, Built, Failed, Trace
+from ...search.workers.protocol import Build, Built, Failed
 from ...space.interface import Who
 from ..run.kernels import Kernel, Origin, best_record
 from ..tasks import task_of
@@ -73,7 +73,9 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
     for number, job, reply in zip(missing, jobs, build(jobs) if jobs else (), strict=True):
         found = reply
         if isinstance(reply, Failed):
-            for trace in (*_rests(reply), None):
+            from ...search.candidates.all_sizes import rest_of
+
+            for trace in (*rest_of(reply.trace or []), None):
                 (found,) = build([Build(script=job.script, target=job.target, trace=trace)])
                 if not isinstance(found, Failed):
                     found = replace(found, trace=trace, notice="" if trace else reply.message)
@@ -95,17 +97,6 @@ def kernels_of(tasks: Sequence[RangedTask], database: Database | None, build: Bu
         kernel = Kernel(item.task, built.kernel, origin, record, built.trace, notice=built.notice)
         made.update((node.name, kernel) for node in item.operators)
     return made
-
-
-def _rests(failed: Failed) -> list[Trace]:
-    """Of variants that are not lowered together, the schedule of all sizes alone, where there is one.
-
-    What is known of the sizes of a variant is not known of what lowering looks at in all of them.
-    """
-    if not failed.trace or failed.trace[0][0] != "specialize":
-        return []
-    rest: Trace = failed.trace[0][1]["cases"][-1][1]
-    return [rest] if rest else []
 
 
 def _question(task: Task, record: str | int | None) -> str:

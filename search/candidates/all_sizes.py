@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ...errors import ProgramError
@@ -52,18 +52,29 @@ def estimated_steps(
 ) -> Estimated:
     """The schedule of all sizes that the estimate likes best at some of them, of those that `accept` takes.
 
-    That raises ProgramError for a program that cannot be lowered: then each schedule is looked at alone, and the next
-    sketch is asked where it is not taken.  What is proven from some size on alone has another schedule below that, or
-    the program as it is written.
+    That raises ProgramError for a program that cannot be lowered: then the schedule of all sizes is taken, without
+    others for small ones, or else each is looked at alone, and the next sketch is asked where it is not taken.  What is
+    proven from some size on alone has another schedule below that, or the program as it is written.
     """
     found = _estimated(func, target, interface, lambda _: None)
     if found.steps is None:
         return found
-    try:
-        accept(_scheduled(func, found.steps))
-    except ProgramError:
-        return _estimated(func, target, interface, accept)
-    return found
+    for steps in (found.steps, *rest_of(found.steps)):
+        with contextlib.suppress(ProgramError):
+            accept(_scheduled(func, steps))
+            return replace(found, steps=steps)
+    return _estimated(func, target, interface, accept)
+
+
+def rest_of(steps: Steps) -> list[Steps]:
+    """Of variants that are not lowered together, the schedule of all sizes alone, where there is one.
+
+    What is known of the sizes of a variant is not known of what lowering looks at in all of them.
+    """
+    if not steps or steps[0][0] != "specialize":
+        return []
+    rest: Steps = steps[0][1]["cases"][-1][1]
+    return [rest] if rest else []
 
 
 def typical(numbers: Range, share: float) -> int:

@@ -148,6 +148,23 @@ def test_what_is_taken_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(built, Built) and built.trace and len(lowered) == 1
 
 
+def test_what_is_not_lowered_together_is_lowered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedule of all sizes is what is left of variants, without that the estimate is asked again."""
+    work, asked = ss.workload("matmul", m=(1, 64), n=32, k=16), list[int]()
+
+    def liked(func: PrimFunc, *_: object) -> list[list[Any]]:
+        asked.append(func.buffers[0].shape[0])
+        return [[["parallel", {"loop": "i" if asked[-1] > 20 else "j"}]]]
+
+    def accept(func: PrimFunc) -> None:
+        if "if 1 <= m" in func.script():
+            raise ProgramError("not together")
+
+    monkeypatch.setattr(all_sizes, "_liked", liked)
+    found = all_sizes.estimated_steps(work.func, TARGET, WORDS, accept)
+    assert found.steps == [["parallel", {"loop": "i"}]] and len(asked) == 2
+
+
 def test_variants_that_are_not_lowered_together_give_way_to_the_schedule_of_all_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
