@@ -13,7 +13,8 @@ the edge, what it says about outer variables often fixes them, and the extents b
 constants; where they do not, as the extent is not known, there is a version for each
 number of iterations that are left; for vectors, for each number of vectors, of which the
 last one alone is masked, or runs lane by lane.  Where sizes are unknown a nest is cut at most
-`CUTS` times; what is left then runs with its conditions.  A loop over which a condition ranges
+`CUTS` times, and so that about `MOST` stores are written out; what is left then runs with its
+conditions.  A loop over which a condition ranges
 alone is split in two or three loops instead, unless its lanes are masked.  Conditions
 inside of values stay: they choose a value, they do not skip work.
 """
@@ -38,6 +39,7 @@ Cut = frozenset[tuple[Expr, int]]
 _NONE: frozenset[Cut] = frozenset()
 
 CUTS = 48  # of one nest, a choice: code of more takes long to compile, and most of it never runs
+MOST = 8000  # stores in the versions of one nest, with loops unrolled: compiling takes a millisecond for each
 SPLITTABLE = ("serial", "unrolled", "vectorized")
 
 
@@ -53,15 +55,15 @@ class _Place:
 
     A cut is what lanes of vectors are compared with, in a condition that does not hold for a whole tile.  `around` are
     the variables of all loops outside: where a condition is decided, others may come to be over these alone.  `tested`
-    are the conditions of tests outside, of which facts may keep nothing, as of a disjunction.  `made` are the
-    conditions over sizes that the whole nest has been cut at so far.
+    are the conditions of tests outside, of which facts may keep nothing, as of a disjunction.  `made` has the stores of
+    what was cut by a condition over sizes in the whole nest so far, for each cut.
     """
 
     late: frozenset[Var] = frozenset()
     around: frozenset[Var] = frozenset()
     cut: frozenset[Cut] = frozenset()
     tested: frozenset[Expr] = frozenset()
-    made: list[Expr] = field(default_factory=list)
+    made: list[int] = field(default_factory=list)
 
 
 _NOWHERE = _Place()
@@ -73,6 +75,15 @@ def _peels(stmt: Stmt) -> bool:
     if isinstance(stmt, For) and is_peeled(stmt):
         return True
     return any(_peels(child) for child in children(stmt) if isinstance(child, Stmt))
+
+
+@remembered
+def _written_out(stmt: Stmt) -> int:
+    """How many stores a statement has when its loops are unrolled."""
+    unrolled = isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, Const)
+    times = as_int(stmt.extent) if unrolled else 1
+    own = int(isinstance(stmt, Store))
+    return times * (own + sum(_written_out(child) for child in children(stmt) if isinstance(child, Stmt)))
 
 
 def is_peeled(loop: For) -> bool:
@@ -88,10 +99,10 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, place: _Place) -> S
             return _descend(stmt, facts, place)
     found = None if around is None or is_masked(around) else _choose(stmt, facts, around, place)
     over_sizes = found is not None and not variables_of(found[0]) <= place.around
-    if found is None or (over_sizes and len(place.made) >= CUTS):
+    if found is None or (over_sizes and (len(place.made) >= CUTS or sum(place.made) >= MOST)):
         return _descend(stmt, facts, replace(place, late=frozenset()))
     cond, cut = found
-    place.made.extend([cond] * over_sizes)
+    place.made.extend([_written_out(stmt)] * over_sizes)
     versions = []
     place = replace(place, late=place.around, tested=place.tested | {cond})
     for truth, there in ((True, place), (False, replace(place, cut=place.cut | cut))):
