@@ -18,7 +18,7 @@ from ...ir.target import Target
 from ..alternatives import alternatives, is_slot, whole_rows
 from ..chosen import Chosen
 from ..kinds import copy_kind
-from ..network import Network, Operator, Tensor
+from ..network import Network, Operator
 from ..tasks import tasks_of
 from ..unmeasured import LEAST_FLOPS, liked
 from .grouping import is_view
@@ -56,11 +56,11 @@ class Orders:
                     inputs.append(name)
                     continue
                 if (name, order) not in copies:
-                    copy = _copy(network.tensors[name], own, order)
-                    copies[name, order] = copy
-                    tensors[copy.outputs[0]] = replace(
-                        network.tensors[name], name=copy.outputs[0], shape=_permuted(network.tensors[name].shape, order)
-                    )
+                    tensor = network.tensors[name]
+                    label = "".join(map(str, order or range(len(tensor.shape))))
+                    func, made = reordered(copy_kind(tensor).func, (own, order)), f"{name} as {label}"
+                    copies[name, order] = copy = Operator(f"copy to {made}", func, (name,), (made,))
+                    tensors[made] = replace(tensor, name=made, shape=_permuted(tensor.shape, order))
                     maker = network.producer.get(name)
                     behind.setdefault(maker.name if maker else "", []).append(copy)
                 inputs += copies[name, order].outputs
@@ -83,13 +83,6 @@ AS_ONNX = Orders()
 
 def _permuted(shape: tuple[int, ...], order: Order | None) -> tuple[int, ...]:
     return shape if order is None else tuple(shape[dim] for dim in order)
-
-
-def _copy(tensor: Tensor, before: Order | None, after: Order | None) -> Operator:
-    """What brings a tensor from one order into another."""
-    label = "".join(map(str, range(len(tensor.shape)) if after is None else after))
-    made = f"{tensor.name} as {label}"
-    return Operator(f"copy to {made}", reordered(copy_kind(tensor).func, (before, after)), (tensor.name,), (made,))
 
 
 def orders_of(networks: Sequence[Network], middle: int, target: Target) -> Orders:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ir.caches import cached
-from ...ir.expr import Buffer, Expr, Load, Var, free_variables
+from ...ir.expr import Buffer, Load, Var, free_variables
 from ...ir.node import changed, rebuild, transform, walk
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store
 from ...space.tree import block_stores, leaf_blocks
@@ -36,7 +36,15 @@ def reordered(func: PrimFunc, orders: tuple[Order | None, ...]) -> PrimFunc:
         iterators = _iterators(block, known)
         turns[block.name] = iterators
         _order_temporaries(func, block, iterators, known)
-    made: PrimFunc = transform(func, lambda node: _permuted(node, known))
+
+    def permuted(node: object) -> object:
+        if isinstance(node, Load | Store) and node.buffer.name in known:
+            return changed(node, indices=tuple(node.indices[dim] for dim in known[node.buffer.name]))
+        if isinstance(node, Buffer) and node.name in known:
+            return replace(node, extents=tuple(node.extents[dim] for dim in known[node.name]))
+        return node
+
+    made: PrimFunc = transform(func, permuted)
     body = _in_turn(made.body, turns)
     assert isinstance(body, Block)
     return made.with_body(body)
@@ -77,22 +85,11 @@ def _as_read_from(func: PrimFunc, buffer: Buffer, known: dict[str, Order]) -> Or
         if len(stores) != 1 or stores[0].buffer != buffer or block.reduce:
             continue
         for load in (n for n in walk(block.body) if isinstance(n, Load) and n.buffer.name in known):
-            if len(load.indices) == buffer.rank and _alike(stores[0].indices, load.indices):
+            pairs = list(zip(stores[0].indices, load.indices, strict=False))
+            alike = all(isinstance(stored, Var) and free_variables(read) == {stored} for stored, read in pairs)
+            if len(load.indices) == buffer.rank and alike:
                 return known[load.buffer.name]
     return None
-
-
-def _alike(stored: Sequence[Expr], read: Sequence[Expr]) -> bool:
-    """Whether each dimension is read along the iterator along which it is stored."""
-    return all(isinstance(a, Var) and free_variables(b) == {a} for a, b in zip(stored, read, strict=True))
-
-
-def _permuted(node: object, known: dict[str, Order]) -> object:
-    if isinstance(node, Load | Store) and node.buffer.name in known:
-        return changed(node, indices=tuple(node.indices[dim] for dim in known[node.buffer.name]))
-    if isinstance(node, Buffer) and node.name in known:
-        return replace(node, extents=tuple(node.extents[dim] for dim in known[node.name]))
-    return node
 
 
 def _in_turn(stmt: Stmt, turns: dict[str, list[Var]]) -> Stmt:
