@@ -20,7 +20,8 @@ from .weights import AnyWeights, Weights
 NOTHING = -60.0
 """A power of two that counts as nothing."""
 LATER = {
-    "meets": NOTHING, "copied:squares": NOTHING, "widened": 0.0, "computed:inlined": 0.0, "computed:staged": 0.0,
+    "meets": NOTHING, "copied:squares": NOTHING, "widened": 0.0, "converted": 0.0, "computed:inlined": 0.0,
+    "computed:staged": 0.0,
 }  # fmt: skip
 """Columns that older files lack, and what they hold there: kernels are long, had no squares and multiplied floats that
 are computed with few operations."""

@@ -61,6 +61,11 @@ def fit(data: Calibration, start: AnyWeights) -> AnyWeights:
     return kind(*(float(f"{value:.{DIGITS}g}") for value in np.exp2(here)))
 
 
+def loss(data: Calibration, weights: AnyWeights) -> float:
+    """What the fit makes least, but for what keeps weights near those that it begins with."""
+    return float(_counts(data) @ _damped(_errors(data, weights)) ** 2)
+
+
 def estimates(data: Calibration, weights: AnyWeights) -> Numbers:
     """Base-2 logarithm of the estimated time of each kernel, up to a constant of its shape, (K,)."""
     blocks = np.exp2(estimate(data.columns, data.lanes, data.units, weights).astype(np.float64)) * data.points

@@ -114,6 +114,7 @@ class Geometry:
         live: list[Vector] = []
         tested: Vector = np.zeros(1, np.float32)
         computed: Vector = np.zeros(1, np.float32)
+        converted: Vector = np.zeros(1, np.float32)
         for position, (number, operand) in enumerate(self.inputs):
             access = self._meets(candidates, number)
             elements = self._loaded(cover, candidates, operand, access, accumulators * wide, lane)
@@ -125,11 +126,14 @@ class Geometry:
                 loads[kind] = np.asarray(loads[kind] + here, np.float32)
             values = np.where(access == CONTIGUOUS, elements / lane, elements)
             computed = computed + np.where(inlined, values * np.float32(_operations(operand)), np.float32(0))
+            if dot is None and self._is_converted(operand):
+                converted = np.asarray(converted + values, np.float32)
             step = self._values(cover, candidates, operand, access, "step")
             live.append(np.where(access == BROADCAST, step, step / lane))
         for kind, count in loads.items():
             out[f"loads:{kind}"] = np.asarray(count / (accumulators * steps), np.float32)
         out["computed:inlined"] = np.asarray(computed / (accumulators * steps), np.float32)
+        out["converted"] = np.asarray(converted / (accumulators * steps), np.float32)
         registers = np.float32(self.target.registers)
         out["access:out"] = self._meets(candidates, self.operands.index(self.output))
         out["lanes_used"] = np.minimum(lane / self.lanes, 1)
@@ -144,6 +148,11 @@ class Geometry:
         out["reduce_trips"] = log2(cover.volume("panel", "reduce") / cover.volume("reg", "reduce"))
         out["steps"] = log2(steps)
         out["body"] = log2(accumulators * steps)
+
+    def _is_converted(self, operand: Operand) -> bool:
+        """Whether loads are of floats of fewer bits than those that are computed."""
+        computed = self.part.anchor.output.dtype
+        return dtypes.is_float(operand.dtype) and dtypes.bits(operand.dtype) < dtypes.bits(computed)
 
     def _of_vec(self, candidates: Candidates, by_axis: Sequence[Vector]) -> Vector:
         """The vector of the axis along which each candidate's vectors run."""

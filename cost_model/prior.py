@@ -23,6 +23,7 @@ COLUMNS = (
     "widened", "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:squares",
     "copied:scattered", "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd",
     "lanewise", "idle", "meets", "emulated:image", "emulated:local", "computed:inlined", "computed:staged",
+    "converted",
 )  # fmt: skip
 """The columns that the estimate follows from; `products` as well, where a multiply-add is one of several products, and
 `latency`, how many times as long it waits for the one before."""
@@ -69,6 +70,7 @@ def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:
     # Half a vector: where the machine splits whole ones in two, it takes half the time, but one waits as long for it.
     narrowed = columns["lanes_used"] ** -np.log2(w.narrow)
     multiplying = w.multiply_add * (1.0 + columns["computed:inlined"]) + w.widened * columns["widened"]
+    multiplying = multiplying + w.converted * columns["converted"]
     cycles = np.maximum(np.hypot(multiplying, loading) * narrowed, chained) + w.turn / np.exp2(columns["body"])
     found: Vector = cycles + w.spill * (columns["spill"] > 0) + w.spill_more * columns["spill"]
     return found

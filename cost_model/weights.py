@@ -32,6 +32,7 @@ class Weights:
 
     multiply_add: float  # that neither waits for loads nor for the one before it
     widened: float  # more for a multiply-add of bytes that are widened first, and multiplied and added in 32 bits
+    converted: float  # more for a load of a float of 16 bits that is made one of 32
     narrow: float  # multiply-adds and loads of half a vector, against 1 for those of a whole one
     chain: float  # that waits for the one before it, shared by the accumulators
     load_broadcast: float  # a load of one element for all lanes

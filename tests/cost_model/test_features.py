@@ -13,7 +13,7 @@ import stridesmith as ss
 from stridesmith import T
 from stridesmith.cost_model import prior
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
-from stridesmith.cost_model.geometry import LINE_MEETINGS
+from stridesmith.cost_model.geometry import LINE_MEETINGS, LOADS
 from stridesmith.cost_model.weights import Weights, classes
 from stridesmith.space.design.layouts import STRIDED
 from stridesmith.space.design.operand import Axis
@@ -376,6 +376,31 @@ def test_loads_are_not_free_where_a_tile_loads_as_often_as_it_multiplies(name):
 
     assert cost(28, 1) > 1.1 * cost(12, 2)
     assert cost(12, 2) < 1.1 * cost(8, 3)
+
+
+def test_loads_of_bfloat16_are_converted_where_there_are_no_dot_products():
+    """A tile converts what it loads of both factors; words of two, and float32, are read as they are."""
+    target = dataclasses.replace(synthetic.TARGET, features="+avx512bf16,+avx512vl,+avx512vnni", isa="avx512")
+
+    def converted(dtype: str, dot: bool) -> list[dict[str, float]]:
+        work = workload("matmul", m=64, n=64, k=64, dtype=dtype)
+        sketches = [
+            s for s in generate(work.func, target, {"b": "constant"}).sketches
+            if s.parts and (s.main.structure.dot is not None) == dot
+        ]  # fmt: skip
+        space, rng = FeatureMap(sketches, target), np.random.default_rng(0)
+        rows = [space.matrix(n, sketch.draw(rng, 20)) for n, sketch in enumerate(sketches)]
+        names = ("converted", *(f"loads:{kind}" for kind in LOADS))
+        chosen = np.concatenate(rows)[:, [space.columns.index(name) for name in names]]
+        return [dict(zip(names, row.tolist(), strict=True)) for row in chosen]
+
+    assert all(row["converted"] == 0 for row in [*converted("bfloat16", dot=True), *converted("float32", dot=False)])
+    plain = converted("bfloat16", dot=False)
+    assert plain and all(0 < row["converted"] <= sum(row.values()) - row["converted"] + 1e-6 for row in plain)
+    weights, columns = classes()["znver4"].weights, plain_columns() | {"accumulators": np.full(1, 4, np.float32)}
+    assert isinstance(weights, Weights)
+    more = columns | {"converted": np.full(1, 0.5, np.float32)}
+    assert prior.estimate(more, 16, weights)[0] > prior.estimate(columns, 16, weights)[0] + 0.2
 
 
 def test_a_pair_of_bfloat16_waits_longer_for_the_one_before_than_a_multiply_add():

@@ -10,7 +10,7 @@ import pytest
 
 from stridesmith.configs import load
 from stridesmith.cost_model.calibration import Calibration, Machine, Timed
-from stridesmith.cost_model.fit import estimates, fit, held_back, quality
+from stridesmith.cost_model.fit import estimates, fit, held_back, loss, quality
 from stridesmith.cost_model.prior import COLUMNS
 from stridesmith.cost_model.weights import WarpWeights, Weights, classes, start_of
 
@@ -75,10 +75,23 @@ def test_the_weight_of_widened_bytes_is_that_of_their_kernels() -> None:
     assert np.mean([q.correlation for q in found.values()]) > np.mean([q.correlation for q in without.values()]) + 0.02
 
 
+def test_the_weight_of_conversions_is_that_of_their_kernels() -> None:
+    """Kernels of bfloat16, with and without dot products, say what a conversion costs: nothing else knows of it."""
+    data = Calibration.load(BENCHMARKS / "calibration" / "znver4-bfloat16.npz")
+    beside = classes()["znver4"].weights
+    assert isinstance(beside, Weights) and 0.2 < np.mean(data.columns["converted"] > 0) < 0.8
+    losses = [loss(data, dataclasses.replace(beside, converted=beside.converted * f)) for f in (0.8, 1.0, 1.25)]
+    assert losses[1] == min(losses)
+    without = quality(data, dataclasses.replace(beside, converted=1e-3))
+    found = quality(data, beside)
+    assert np.mean([q.correlation for q in found.values()]) > np.mean([q.correlation for q in without.values()]) + 0.015
+    assert np.mean([q.among_fast for q in found.values()]) > np.mean([q.among_fast for q in without.values()]) + 0.03
+
+
 def test_kernels_of_floats_say_nothing_about_bytes() -> None:
     """Older files lack the column, which is 0 in them, so that the weight stays where a fit begins."""
     data = Calibration.load(BENCHMARKS / "calibration" / "avx2.npz")
-    assert not data.columns["widened"].any()
+    assert not data.columns["widened"].any() and not data.columns["converted"].any()
 
 
 def test_shapes_are_held_back_whole() -> None:

@@ -124,7 +124,7 @@ def test_a_class_names_its_formula() -> None:
     weights = dataclasses.asdict(classes()["opencl-warps"].weights)
     found = machines_from("x", {"source": "made up", "formula": "warps", "weights": weights})
     assert found.weights == WarpWeights(**weights)
-    with pytest.raises(ValueError, match=r"of the class `x` lack copy_far, .*multiply_add"):
+    with pytest.raises(ValueError, match=r"of the class `x` lack converted, copy_far, .*multiply_add"):
         machines_from("x", {"source": "made up", "weights": weights})
     with pytest.raises(ValueError, match="the class `x` has the formula 'magic'; known are tiles, warps"):
         machines_from("x", {"source": "made up", "formula": "magic", "weights": weights})
