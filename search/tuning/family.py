@@ -18,10 +18,11 @@ from ...errors import StorageError, StridesmithError, TemporaryError
 from ...ir.ranges import WrongSizes, fixed, values_of
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
+from ..candidates.relatives import form
 from ..records.record import Record
 from .at_sizes import Sizes
 from .sizes import Point
-from .transfer import NEWEST, form
+from .transfer import NEWEST
 
 if TYPE_CHECKING:
     from ...ir.expr import Var
