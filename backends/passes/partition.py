@@ -80,8 +80,9 @@ def _peels(stmt: Stmt) -> bool:
 @remembered
 def _written_out(stmt: Stmt) -> int:
     """How many stores a statement has when its loops are unrolled."""
-    unrolled = isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, Const)
-    times = as_int(stmt.extent) if unrolled else 1
+    times = 1
+    if isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, Const):
+        times = as_int(stmt.extent)
     own = int(isinstance(stmt, Store))
     return times * (own + sum(_written_out(child) for child in children(stmt) if isinstance(child, Stmt)))
 
