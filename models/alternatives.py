@@ -91,9 +91,11 @@ def alternatives(
                 users[tensor].append(wanted[buffer.name])
     found: dict[str, tuple[Layout, ...]] = {}
     for name, held in network.tensors.items():
+        if name in fixed:
+            found[name] = (Layout.plain(held.shape),)
+            continue
         lanes = min(map(target.vector_lanes, (held.dtype, "float32")))
-        is_fixed, given = name in fixed, (held.shape, users[name], lanes, most, free.get(name, ()))
-        found[name] = (Layout.plain(held.shape),) if is_fixed else _chosen(*given)
+        found[name] = _chosen(held.shape, users[name], lanes, most, free.get(name, ()))
     return _thinned(network, _with_slots(network, found, fixed))
 
 
