@@ -261,9 +261,10 @@ def test_what_a_search_finds_is_used_from_then_on(tmp_path: Path) -> None:
     for seconds in (8, 60):  # a machine that is busy with other things finds nothing in a few seconds
         ss.compile(made, ranges={"n": (1, 33)}, seconds=seconds, db=db, progress=False)
         run = ss.compile(made, ranges={"n": (1, 33)}, db=db)
-        if [kernel.origin for kernel in run.kernels.values()] == ["tuned"]:
+        (kernel,) = run.kernels.values()
+        if kernel.origin != "estimated":
             break
-    assert [kernel.origin for kernel in run.kernels.values()] == ["tuned"]
+    assert kernel.origin in ("tuned", "untuned")  # of few that were measured, the program as written may be the best
     for rows in (1, 17, 33):
         x = normal(rows, 12)
         np.testing.assert_allclose(run(x), expected(made, {"x": x})[0], rtol=1e-4, atol=1e-4)
