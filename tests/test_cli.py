@@ -118,7 +118,6 @@ BAD = [
     (["--pin", "--seconds", "2"], 2, "an option: `--pin DECISION=VALUE ...`"),
     (["--likely", "--trials", "2"], 2, "--likely needs a value, but `--trials` follows"),
     (["--model", "net.onnx", "--range", "n=8"], 2, "--range takes NAME=LEAST..LARGEST"),
-    (["run", "net.onnx", "--range", "n=1..8"], 2, "one of the search, `stridesmith --range ...`"),
     (["--model", "net.onnx", "--ranges", "n=1..8"], 2, "and one of a network in --range"),
     (["run", "a.onnx", "--input", "x=nx4"], 2, "may be says --range of a search, `show` and `replay`"),
     (["--workload", "matmul", "--likely", "m=4:0.5", "--dry-run"], 2, "--likely is about ranges"),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from free_models import computed
 from network_maker import Maker
 from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
@@ -20,6 +19,10 @@ from stridesmith.models.alternatives import alternatives
 from stridesmith.models.ranges import orders, stored
 from stridesmith.models.ranges.api import FreeSizes, network_of
 from stridesmith.models.ranges.network import RangedNetwork
+
+pytest.importorskip("onnxruntime")
+
+from free_models import computed
 
 CPU = configs.target("cpu-avx2")
 RNG = np.random.default_rng(0)
