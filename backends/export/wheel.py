@@ -17,10 +17,9 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from ...ir.expr import Binary, Cast, Const, Extent, Var
 from ...version import __version__
+from ..launch import to_json
 from .cpu_check import architecture
 from .header import cpu_sentence, header_text
 from .library import Library
@@ -80,7 +79,7 @@ def _interface(library: Library) -> str:
             ],
             "sizes": {name: [numbers.low, numbers.high, numbers.step] for name, numbers in function.sizes.items()},
             "counted": list(function.counted),
-            "extents": {name: [_plain(extent) for extent in extents] for name, extents in function.extents.items()},
+            "extents": {name: [to_json(extent) for extent in extents] for name, extents in function.extents.items()},
         }
         for function in library.functions
     ]
@@ -89,17 +88,6 @@ def _interface(library: Library) -> str:
         "functions": functions,
     }  # fmt: skip
     return json.dumps(described, indent=1)
-
-
-def _plain(extent: Extent) -> Any:
-    """An extent as JSON: a number, the name of a size, or ``["*", "n", 2]``."""
-    if isinstance(extent, Cast):
-        return _plain(extent.a)
-    if isinstance(extent, Binary):
-        return [extent.op, _plain(extent.a), _plain(extent.b)]
-    if isinstance(extent, Var):
-        return extent.name
-    return int(extent.value) if isinstance(extent, Const) else extent
 
 
 def _metadata(library: Library, tag: str) -> dict[str, bytes]:

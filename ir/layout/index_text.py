@@ -47,6 +47,17 @@ def parse_lambda(text: str) -> tuple[tuple[Var, ...], list[Expr | AxisSeparator]
         raise ValueError(f"`{text[:200]}` is not an index map: {err}") from err
 
 
+def parse_expr(text: str) -> Expr:
+    """The expression ``32*n + 1`` over the names that stand in it.  Raises ValueError where it is none."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        reader = _Reader()
+        reader.names = {node.id: Var(node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        return reader.expr(tree)
+    except (SyntaxError, RecursionError, MemoryError) as err:
+        raise ValueError(f"`{text[:200]}` is no expression: {err}") from err
+
+
 class _Reader:
     def __init__(self) -> None:
         self.names: dict[str, Var] = {}

@@ -5,37 +5,28 @@ The text of one is read as a sum of products; in a call the size that it has alo
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 
-import numpy as np
+from ...ir.expr import Binary, Const, Expr, Extent, Var, free_variables
+from ...ir.layout.index_text import evaluate, parse_expr
+from ...ir.node import walk
 
-from ...ir.expr import Expr, Extent, Var, binary, free_variables
-from .fitting import values_at
-
-OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
+OPERATORS = ("+", "-", "*", "//")
 LONGEST = 200  # characters of an extent
 
 
 def expression(text: str) -> Expr | None:
-    """The expression that a text is, ``32*n + 1``; None for a name alone, and for what is none."""
+    """The expression that a text is, ``32*n + 1``; None for a name alone, and for what is no sum of products."""
     if len(text) > LONGEST:
         return None
     try:
-        found = _read(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError):
+        found = parse_expr(text)
+    except ValueError:
         return None
-    return found if isinstance(found, Expr) and not isinstance(found, Var) and free_variables(found) else None
-
-
-def _read(node: ast.expr) -> Extent:
-    if isinstance(node, ast.Name):
-        return Var(node.id)
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.BinOp) and (op := OPERATORS.get(type(node.op))) is not None:
-        return binary(op, _read(node.left), _read(node.right))
-    raise ValueError(f"`{ast.unparse(node)}` is no sum of products")
+    parts = [node for node in walk(found) if isinstance(node, Expr)]
+    known = all(isinstance(node, Var | Const) or (isinstance(node, Binary) and node.op in OPERATORS) for node in parts)
+    is_open = isinstance(found, Binary) and free_variables(found)
+    return found if is_open and known and all(node.dtype != "bool" for node in parts) else None
 
 
 def sizes_in(extent: Extent) -> tuple[str, ...]:
@@ -45,7 +36,7 @@ def sizes_in(extent: Extent) -> tuple[str, ...]:
 
 def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
     """An extent where the sizes have these values."""
-    return int(values_at(extent, {name: np.asarray(number, np.int64) for name, number in sizes.items()}))
+    return int(evaluate(extent, sizes)) if isinstance(extent, Expr) else extent
 
 
 def solved(extent: Extent, size: int, known: Mapping[str, int]) -> tuple[str, int] | None:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...backends.file_cache import FileCache
+from ...backends.launch import from_json, to_json
 from ...errors import ProgramError
-from ...ir.expr import Binary, Const, Expr, Extent, Var, const
+from ...ir.expr import Extent
+from ...ir.extents import as_extent
 from ...ir.size_ranges import Range
 from ...ir.target import Target
 from ...search.workers.kernel_cache import software
@@ -29,7 +31,7 @@ PACKAGES = ("ir", "space", "cost_model", "backends", "search", "models")
 
 def question(model: str, shapes: Mapping[str, Sequence[Extent]], ranges: Mapping[str, Range], target: Target) -> str:
     """What a network is decided by; `model` is a digest of the file and of all that is given beside shapes."""
-    told = {name: [_extent_json(extent) for extent in extents] for name, extents in shapes.items()}
+    told = {name: [to_json(extent) for extent in extents] for name, extents in shapes.items()}
     sizes = {name: str(numbers) for name, numbers in ranges.items()}
     return json.dumps([software(PACKAGES, ("onnx", "islpy", "numpy")), model, told, sizes, target.to_json()])
 
@@ -68,17 +70,20 @@ def _to_json(network: RangedNetwork) -> dict[str, Any]:
     return {
         "name": network.name, "inputs": network.inputs, "outputs": network.outputs, "programs": scripts,
         "constants": list(network.constants),
-        "tensors": [[t.name, [_extent_json(e) for e in t.extents], t.dtype] for t in network.tensors.values()],
+        "tensors": [[t.name, [to_json(e) for e in t.extents], t.dtype] for t in network.tensors.values()],
         "nodes": [
             [n.name, None if n.func is None else number[n.func.script()], n.inputs, n.outputs,
-             [[_extent_json(e) for e in shape] for shape in n.shapes]]
+             [[to_json(e) for e in shape] for shape in n.shapes]]
             for n in network.nodes
         ],
     }  # fmt: skip
 
 
 def _from_json(told: Mapping[str, Any], ranges: Mapping[str, Range], largest: Network) -> RangedNetwork | None:
-    tensors = {n: RangedTensor(n, tuple(map(_extent, extents)), dtype) for n, extents, dtype in told["tensors"]}
+    tensors = {
+        n: RangedTensor(n, tuple(as_extent(from_json(e)) for e in extents), dtype)
+        for n, extents, dtype in told["tensors"]
+    }
     constants = {name: largest.constants[name] for name in told["constants"]}
     if any(array.shape != tensors[name].extents for name, array in constants.items()):
         return None
@@ -86,35 +91,9 @@ def _from_json(told: Mapping[str, Any], ranges: Mapping[str, Range], largest: Ne
     nodes = tuple(
         RangedOperator(
             name, None if func is None else funcs[func], tuple(inputs), tuple(outputs),
-            tuple(tuple(map(_extent, shape)) for shape in shapes),
+            tuple(tuple(as_extent(from_json(e)) for e in shape) for shape in shapes),
         )
         for name, func, inputs, outputs, shapes in told["nodes"]
     )  # fmt: skip
     inputs, outputs = tuple(told["inputs"]), tuple(told["outputs"])
     return RangedNetwork(told["name"], dict(ranges), inputs, outputs, tensors, constants, nodes)
-
-
-def _extent_json(extent: Extent) -> Any:
-    """``h // 2 + 1`` -> ``["+", ["//", "h", 2], 1]``."""
-    if isinstance(extent, Var):
-        return extent.name
-    if isinstance(extent, Const):
-        return int(extent.value)
-    if isinstance(extent, Binary):
-        return [extent.op, _extent_json(extent.a), _extent_json(extent.b)]
-    if isinstance(extent, int):
-        return extent
-    raise TypeError(f"an extent of a network is an expression of its sizes, but got {extent!r}")
-
-
-def _extent(told: Any) -> Extent:
-    return told if isinstance(told, int) else _expr(told)
-
-
-def _expr(told: Any) -> Expr:
-    if isinstance(told, int):
-        return const(told)
-    if isinstance(told, str):
-        return Var(told)
-    op, a, b = told
-    return Binary(op, _expr(a), _expr(b))
