@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import TemporaryError
 from ...ir.size_ranges import Range
+from ...space.cases import cases_of
 from ..records.record import Record
 from ..records.status import error_of
 from ..tasks.task import Roof, Task, performance, stored_work
@@ -127,10 +128,7 @@ def diagnose_ranges(record: Record, bench: Workbench | None = None, roof: Roof |
 
 def variants_of(record: Record) -> tuple[Variant, ...]:
     """The schedules of a record of ranges, the first of which that has a size runs there."""
-    trace = record.trace or []
-    if len(trace) != 1 or trace[0][0] != "specialize":
-        return (Variant({}, trace_text(record, trace)),)
     return tuple(
         Variant({name: Range(low, high) for name, (low, high) in values.items()}, trace_text(record, steps))
-        for values, steps in trace[0][1]["cases"]
+        for values, steps in cases_of(record.trace or [])
     )

@@ -16,6 +16,7 @@ from ...ir.ranges import fixed
 from ...ir.size_ranges import Range, ranges_of
 from ...ir.stmt import Layouts, PrimFunc
 from ...ir.target import Target
+from ...space.cases import SPECIALIZE, cases_of
 from ...space.design.space import generate
 from ...space.errors import ScheduleError
 from ...space.interface import PACKED_AHEAD
@@ -71,10 +72,8 @@ def rest_of(steps: Steps) -> list[Steps]:
 
     What is known of the sizes of a variant is not known of what lowering looks at in all of them.
     """
-    if not steps or steps[0][0] != "specialize":
-        return []
-    rest: Steps = steps[0][1]["cases"][-1][1]
-    return [rest] if rest else []
+    cases = cases_of(steps)
+    return [rest for _, rest in cases[-1:] if rest and len(cases) > 1]
 
 
 def typical(numbers: Range, share: float) -> int:
@@ -138,7 +137,7 @@ def _estimated(
         notice = where + (refused[0] if refused else "its schedules want other layouts of weights")
     if not alike:
         return Estimated(steps if everywhere else None, notice)
-    return Estimated([["specialize", {"cases": [*map(list, alike), [{}, steps]]}]], notice)
+    return Estimated([[SPECIALIZE, {"cases": [*map(list, alike), [{}, steps]]}]], notice)
 
 
 def _scheduled(func: PrimFunc, steps: Steps) -> PrimFunc:

@@ -18,6 +18,7 @@ from ...errors import StorageError, StridesmithError, TemporaryError
 from ...ir.ranges import WrongSizes, fixed, values_of
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
+from ...space.cases import steps_at
 from ..candidates.relatives import form
 from ..records.record import Record
 from .at_sizes import Sizes
@@ -100,10 +101,7 @@ def _taken(record: Record, one: PrimFunc, values: dict[Var, int]) -> Iterator[li
     from ...space.errors import ScheduleError
     from ...space.schedule import Trace
 
-    trace, sizes = record.trace or [], {v.name: n for v, n in values.items()}
-    if len(trace) == 1 and trace[0][0] == "specialize":
-        trace = next(steps for ends, steps in trace[0][1]["cases"]
-                     if all(low <= sizes[name] <= high for name, (low, high) in ends.items()))  # fmt: skip
+    trace = steps_at(record.trace or [], {v.name: n for v, n in values.items()})
     with contextlib.suppress(ScheduleError, StridesmithError):
         Trace.from_json(trace).replay(one)
         yield trace

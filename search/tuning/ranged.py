@@ -30,6 +30,7 @@ from ...errors import NoSchedule, UsageError
 from ...ir.ranges import fixed
 from ...ir.size_ranges import Range
 from ...ir.stmt import PrimFunc
+from ...space.cases import SPECIALIZE
 from ...space.primitives.specialize import within
 from ..candidates.general import BOUNDARIES, LEAST, first_with, general
 from ..records.record import Record
@@ -82,7 +83,7 @@ class _Entry:
         """A trace of a program that takes all sizes, or of one of the point."""
         if self.point is not None or self.box is whole:
             return self.steps
-        return [["specialize", {"cases": [[ends_of(self.box, whole), self.steps], [{}, []]]}]]
+        return [[SPECIALIZE, {"cases": [[ends_of(self.box, whole), self.steps], [{}, []]]}]]
 
 
 def tune(
@@ -379,7 +380,7 @@ class _Search:
         rest = max((leaf for leaf in best if entries[leaf.choice].box is whole), key=lambda leaf: len(leaf.points),
                    default=None)  # fmt: skip
         cases = [[ends_of(leaf.box, whole), entries[leaf.choice].steps] for leaf in best if leaf is not rest]
-        trace = [["specialize", {"cases": [*cases, [{}, [] if rest is None else entries[rest.choice].steps]]}]]
+        trace = [[SPECIALIZE, {"cases": [*cases, [{}, [] if rest is None else entries[rest.choice].steps]]}]]
         try:
             _program(self.task.work.func, trace)
         except ScheduleError as error:  # fewer numbers make other extents, which some primitive may not take

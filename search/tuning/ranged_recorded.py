@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...figures import latency
 from ...ir.size_ranges import ranges_of
+from ...space.cases import SPECIALIZE, cases_of
 from ..records.record import Record
 from ..tasks.device import Device
-from ..workers.recorded import CANDIDATE, SPECIALIZE
+from ..workers.recorded import CANDIDATE
 from .at_sizes import Sizes
 from .events import Emit, Note
 from .run import versions
@@ -53,7 +54,7 @@ def tune(settings: TuneSettings, emit: Emit | None) -> Record:
     record = _of_several(settings, sizes, recording, best)
     if record is not None and record.latency_us is not None:
         if emit is not None:
-            cases = (record.trace or [])[0][1]["cases"]
+            cases = cases_of(record.trace or [])
             one = latency(best.latency_us)
             emit(
                 Note(message=f"{len(cases)} schedules take {latency(record.latency_us)}, and one alone {one}").to_json()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from ...errors import UsageError
+from ...space.cases import SPECIALIZE, steps_at
 from ..records.status import KINDS, failure_kind, is_status
 from ..tasks.recording import OK, Recording
 from .protocol import Build, Built, Compiled, Failed, Job, Measure, Measured, MeasureRoof, Race, Raced, Reply, Roofed
@@ -17,7 +18,7 @@ from .timeline import Timeline, facts_of
 R = TypeVar("R", bound=Reply)
 Done = Callable[[int, Any], None]
 
-CANDIDATE, SPECIALIZE, HERE = "recorded", "specialize", "the recording"
+CANDIDATE, HERE = "recorded", "the recording"
 AT_BUILD = ("refused", "build_error", "build_timeout")
 
 
@@ -107,19 +108,17 @@ class RecordedExecutor:
             return self.recording.untuned_us, OK
         try:
             if trace[0][0] == SPECIALIZE:
-                return self._specialized(trace[0][1]["cases"]), OK
+                return self._specialized(trace), OK
             candidate = trace[0][1]
             return self._sketches[candidate["sketch"]].result(candidate["choice"])
         except (KeyError, TypeError, IndexError, StopIteration):
             return float("nan"), "refused"
 
-    def _specialized(self, cases: list[Any]) -> float:
+    def _specialized(self, trace: list[Any]) -> float:
         """Microseconds of candidates of ranges, each for its case, in the geometric mean over the sizes."""
         logs = 0.0
         for number, (values, weight) in enumerate(self.recording.sizes):
-            steps = next(steps for ends, steps in cases
-                         if all(low <= values[name] <= high for name, (low, high) in ends.items()))  # fmt: skip
-            candidate = steps[0][1]
+            candidate = steps_at(trace, values)[0][1]
             at = self._sketches[candidate["sketch"]].at_sizes(candidate["choice"])
             logs += weight * math.log(at[number])
         return math.exp(logs)
