@@ -15,8 +15,8 @@ from ..search.tasks.command_line import Options
 from ..search.tasks.device import Device
 from ..search.tasks.interface import pairs
 from .lookup import missing
-from .models import DEFAULT_SECONDS, OTHER_SEARCH, OTHER_WORK, ModelState, arrays_in, tell_outputs
-from .options import RecordOptions, SearchOptions, array_of, extents_of, inputs_of, number_of
+from .models import DEFAULT_SECONDS, OTHER_SEARCH, OTHER_WORK, ModelState, array_files, arrays_in, tell_outputs
+from .options import RecordOptions, SearchOptions, extents_of, inputs_of, number_of
 from .output import Output
 from .progress import Progress
 
@@ -97,12 +97,9 @@ def run(options: Options, data: str | None, out: str | None, output: Output) -> 
 
     Outputs go to the file or folder `out`.
     """
-    arrays = arrays_in(data) if data else {}
-    files = [text for text in options.input if text.endswith(".npy")]
-    for text in files:
-        name, _, path = text.rpartition("=")
-        arrays[name] = array_of(path)
-    options = replace(options, input=tuple(text for text in options.input if text not in files))
+    files, rest = array_files(options.input)
+    arrays = (arrays_in(data) if data else {}) | files
+    options = replace(options, input=rest)
     network = _network(options, output)
     model = _model(options, network, output)
     middle = _sizes(model, SHARES["middle"])

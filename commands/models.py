@@ -358,16 +358,16 @@ def tell_outputs(results: Mapping[str, Any], out: str | None, output: Output) ->
 
 def _inputs(texts: tuple[str, ...], data: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name; and what `--input` says of all."""
-    arrays = arrays_in(data) if data else {}
-    shapes: list[str] = []
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        if value.endswith(".npy"):
-            arrays[name] = array_of(value)
-            shapes.append(f"{name}=[{','.join(map(str, arrays[name].shape))}]")
-        else:
-            shapes.append(text)
-    return arrays, tuple(shapes)
+    files, rest = array_files(texts)
+    shapes = [f"{name}=[{','.join(map(str, array.shape))}]" for name, array in files.items()]
+    return (arrays_in(data) if data else {}) | files, (*rest, *shapes)
+
+
+def array_files(texts: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arrays of every ``--input NAME=FILE.npy``, by name; and the other ones that `--input` has."""
+    files = [text for text in texts if text.endswith(".npy")]
+    arrays = {text.rpartition("=")[0]: array_of(text.rpartition("=")[2]) for text in files}
+    return arrays, tuple(text for text in texts if text not in files)
 
 
 def arrays_in(path: str) -> dict[str, Any]:
